@@ -1,0 +1,1 @@
+"""Kubeflow Pipelines components that stand a Cachew service up and take it down."""

@@ -1,0 +1,1 @@
+"""Airflow operators that stand a Cachew service up, train through it and take it down."""

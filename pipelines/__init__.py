@@ -1,0 +1,1 @@
+"""Complete Kubeflow pipelines and Airflow DAGs to run as they are or to copy."""
