@@ -1,0 +1,66 @@
+"""What is known on this machine of a service by its name: a small JSON file that `up` writes and clients read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cachew_core.errors import ServiceError, SettingsError
+from cachew_core.settings import LocalSettings
+
+_NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,61}[a-zA-Z0-9])?")
+
+
+class ServiceRecord(BaseModel):
+    """A local service, as its starter left it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    endpoint: str
+    workers: int
+    dispatcher_pid: int
+    agent_pid: int
+    dispatcher_started: float
+    """Creation time of the process, seconds since the epoch: a pid alone may be somebody else's by now."""
+    agent_started: float
+
+
+def service_folder(name: str) -> Path:
+    """The folder of a local service (it need not exist).
+
+    Raises:
+        SettingsError: the name can't be a service's name.
+    """
+    if not _NAME.fullmatch(name):
+        raise SettingsError(
+            f"service name {name!r} can't be used: take 1 to 63 letters, digits, '.', '_' or '-', "
+            "with a letter or digit at both ends"
+        )
+    return LocalSettings.load().home / "services" / name
+
+
+def read_record(name: str) -> ServiceRecord | None:
+    """The record of a local service, or None where there is none.
+
+    Raises:
+        ServiceError: the file is there and can't be read.
+    """
+    path = service_folder(name) / "service.json"
+    try:
+        return ServiceRecord.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise ServiceError(f"the record of service {name!r} at {path} can't be read: {error}") from error
+
+
+def write_record(record: ServiceRecord) -> None:
+    """Writes the record so that a reader sees all of it or none."""
+    path = service_folder(record.name) / "service.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".tmp")
+    draft.write_text(record.model_dump_json(indent=2) + "\n")
+    draft.replace(path)
