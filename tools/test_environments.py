@@ -1,7 +1,7 @@
 """Runs the tests in each environment that they need, and says at the end what ran where.
 
-Airflow 2 and 3, and TensorFlow 2.19 and 2.21, can't live in one environment. The main one runs every
-test; each other one runs the tests that are about it. `make test` builds them all and calls this.
+Airflow 2 and 3, and TensorFlow 2.19 and 2.21, can't live in one environment. The main one runs
+every test; each other one runs the tests that are about it. `make test` builds them and calls this.
 """
 
 from __future__ import annotations
