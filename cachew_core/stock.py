@@ -7,7 +7,7 @@ changes one. Importing this module imports TensorFlow.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -25,10 +25,10 @@ from tensorflow.python.data.ops import dataset_ops, iterator_ops
 # `encode_structure` turns an element spec into the bytes that stock keeps with a dataset.
 from tensorflow.python.saved_model import nested_structure_coder
 
-GraphDef = graph_pb2.GraphDef
-NodeDef = graph_pb2.node__def__pb2.NodeDef if hasattr(graph_pb2, "node__def__pb2") else None
-UnaryUnchangedStructureDataset = dataset_ops.UnaryUnchangedStructureDataset
-OwnedIterator = iterator_ops.OwnedIterator
+GraphDef: TypeAlias = graph_pb2.GraphDef
+
+UnaryUnchangedStructureDataset: TypeAlias = dataset_ops.UnaryUnchangedStructureDataset
+OwnedIterator: TypeAlias = iterator_ops.OwnedIterator
 
 _IGNORE_EXTERNAL_STATE = 1
 """Stateful operators are judged by our own checks, with better words than stock's."""
