@@ -133,6 +133,8 @@ class AgentSettings(_Settings):
     """The agent ends itself when it has not reached its dispatcher for so long."""
     port_rest_s: float = Field(600, ge=0)
     """A worker's port is not used again for so long: a late reader must not meet another job there."""
+    port_range: str | None = Field(None, pattern=r"^\d{1,5}-\d{1,5}$")
+    """`first-last`: the ports that workers listen on, for a firewall. None: what the system picks."""
 
 
 class LocalSettings(_Settings):
