@@ -76,7 +76,8 @@ bench: .venv/.ready ## Measure speed beside stock tf.data service
 
 .PHONY: docs
 docs: $(READY) ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python tools/render_settings.py
+	$(BIN)/mkdocs build --strict --quiet
 
 # Generated with protoc 29: TensorFlow 2.19 brings protobuf 5.29, which refuses newer generated code.
 .PHONY: proto
