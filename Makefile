@@ -107,7 +107,7 @@ clean: ## Remove everything that make has written
 	@test -n "$(PYTHON)" || { echo 'make: Cachew needs Python 3.11 or 3.12 with the venv module' \
 		'(on Debian and Ubuntu: apt-get install python3-venv), and found neither python3.11 nor python3.12' \
 		'that can make an environment. Another one may be named: make PYTHON=/path/to/python3.11' >&2; exit 1; }
-	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	test -x .venv/bin/pip || $(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
 	.venv/bin/uv pip install --quiet --python .venv/bin/python --constraint constraints.txt \
 		--editable '.[$(subst $(space),$(comma),$(EXTRAS))]' $(AIRFLOW_KUBERNETES)
