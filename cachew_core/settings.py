@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import platformdirs
 from pydantic import Field, ValidationError
@@ -31,7 +31,10 @@ def config_path() -> Path:
 
 
 class _Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="CACHEW_", extra="ignore", frozen=True)
+    # The text under a setting is also the help of its flag.
+    model_config = SettingsConfigDict(
+        env_prefix="CACHEW_", extra="ignore", frozen=True, use_attribute_docstrings=True
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -142,3 +145,10 @@ class LocalSettings(_Settings):
 
     home: Path = Field(default_factory=lambda: Path(platformdirs.user_state_dir("cachew")))
     """Where local services keep their records and logs (`CACHEW_HOME`)."""
+
+
+class LogSettings(_Settings):
+    """What the commands write to their standard error."""
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """The least that is worth a line."""

@@ -1,0 +1,147 @@
+"""Detached processes, and finding every process of a run again.
+
+A service outlives the command that started it, so its processes can't be children of that command.
+And a pid in a file proves nothing: it may be somebody else's by now, and it says nothing of the
+children that a process left behind. Therefore every run of a service has an identity that its
+processes carry in their environment, where children inherit it, even when they change their session
+or lose their parent.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from cachew_core.errors import ServiceError
+
+RUN_VARIABLE = "CACHEW_LOCAL_RUN"
+"""Holds the identity of the run in the environment of all its processes."""
+
+POLL_S = 0.05
+"""How often something outside of this process is looked at while it is waited for."""
+
+_SAME_START_S = 5.0
+"""Creation times move a little when the clock is set; pids come round much later."""
+
+# The shell leaves at once, so the program becomes init's child: the starter never has to collect
+# it, and a notebook that started a service keeps no zombie of it.
+_DETACH = 'log=$1; shift; "$@" >>"$log" 2>&1 & echo $!'
+
+
+def launch(
+    command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: Path
+) -> int:
+    """Starts a program in a session of its own, without a terminal.
+
+    Args:
+        command: the program and its arguments.
+        environment: all its environment variables.
+        folder: its working directory.
+        log: the file that gets its output and errors at the end.
+
+    Returns:
+        Its pid.
+
+    Raises:
+        ServiceError: the operating system could not start it.
+    """
+    try:
+        shell = subprocess.run(
+            ["/bin/sh", "-c", _DETACH, "sh", str(log), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=dict(environment),
+            cwd=folder,
+            start_new_session=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ServiceError(f"{command[0]} could not be started: {error}") from error
+    return int(shell.stdout)
+
+
+def start_time(pid: int) -> float | None:
+    """When a process was created, in seconds since the epoch; None where it is gone."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def is_alive(pid: int, started: float) -> bool:
+    """Whether the process with that pid and creation time (seconds since the epoch) still runs."""
+    found = start_time(pid)
+    return found is not None and abs(found - started) < _SAME_START_S
+
+
+def processes_of(run_id: str) -> list[psutil.Process]:
+    """The live processes of a run, without the calling one."""
+    return [process for process in psutil.process_iter() if _belongs(process, run_id)]
+
+
+def _belongs(process: psutil.Process, run_id: str) -> bool:
+    if process.pid == os.getpid():
+        return False
+    try:
+        carried = process.environ().get(RUN_VARIABLE)
+        return carried == run_id and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):
+        # Somebody else's process, or one that ended under our eyes.
+        return False
+
+
+def wait_until_gone(run_id: str, *, timeout_s: float) -> bool:
+    """Waits for the processes of a run to end by themselves; whether they did."""
+    return _wait(lambda: not processes_of(run_id), timeout_s=timeout_s)
+
+
+def end(run_id: str, *, grace_s: float, kill_s: float = 3.0) -> None:
+    """Ends all processes of a run.
+
+    Args:
+        run_id: the run's identity.
+        grace_s: how long they may take to end after SIGTERM; then they are killed.
+        kill_s: how long the operating system may take to kill them.
+
+    Raises:
+        ServiceError: some were still there after that (as when the disk that they write to hangs).
+    """
+    for process in processes_of(run_id):
+        _signal(process.terminate)
+    if wait_until_gone(run_id, timeout_s=grace_s):
+        return
+    # A process may make another between our look and our signal: look until none is left.
+    if not _wait(lambda: not _kill_all(run_id), timeout_s=kill_s):
+        left = ", ".join(str(process.pid) for process in processes_of(run_id))
+        raise ServiceError(
+            f"processes {left} did not end within {kill_s:g} s of being killed: end them by hand"
+        )
+
+
+def _kill_all(run_id: str) -> bool:
+    found = processes_of(run_id)
+    for process in found:
+        _signal(process.kill)
+    return bool(found)
+
+
+def _signal(send: Callable[[], None]) -> None:
+    try:
+        send()
+    except psutil.NoSuchProcess:
+        return
+
+
+def _wait(done: Callable[[], bool], *, timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_S)
+    return True

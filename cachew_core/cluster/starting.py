@@ -1,0 +1,193 @@
+"""Starting the processes of a local service, up to the moment that it can be used."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from cachew_core import rpc
+from cachew_core.cluster import control, locks, processes, runs
+from cachew_core.errors import ServiceError, ServiceUnavailableError, SettingsError
+from cachew_core.service_record import ServiceRecord, service_folder, write_record
+from cachew_core.settings import LocalSettings, config_path
+
+CACHEW_COMMAND = (sys.executable, "-m", "cachew_core.cli")
+
+_ABORT_GRACE_S = 1.0
+"""A service that never was ready has nothing to finish."""
+
+_CALL_S = 2.0
+_LOG_TAIL_LINES = 15
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to start. None: what the settings say."""
+
+    name: str
+    workers: int
+    host: str | None = None
+    port: int | None = None
+    idle_timeout_s: float | None = None
+    first_client_timeout_s: float | None = None
+    ready_timeout_s: float = 60.0
+    command: Sequence[str] = field(default=CACHEW_COMMAND)
+    """What runs the commands `dispatcher` and `worker`."""
+
+
+def start(plan: Plan) -> ServiceRecord:
+    """Starts a service whose lock the caller holds, and waits until all its workers are there.
+
+    Raises:
+        ServiceError: it did not start, in time or at all, or was taken down; nothing of it is left
+            but its logs.
+    """
+    _check_port(plan)
+    try:
+        record = _Start(plan).run()
+        write_record(record)
+        return record
+    # An interrupted command must not leave a half service behind either.
+    except BaseException:
+        runs.clear(plan.name, grace_s=_ABORT_GRACE_S)
+        raise
+
+
+def _check_port(plan: Plan) -> None:
+    """Finds a port in use before anything runs; the dispatcher would find it seconds later."""
+    if not plan.port:
+        return
+    host = plan.host or "127.0.0.1"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, plan.port, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise ServiceError(
+            f"service {plan.name!r} can't listen on {host}:{plan.port}: {error}; "
+            "take another port, or none to get a free one"
+        ) from error
+
+
+class _Start:
+    """One start: a deadline, and the processes that must not die before it is done."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._folder = service_folder(plan.name)
+        self._deadline = time.monotonic() + plan.ready_timeout_s
+        self._started: dict[str, tuple[int, float]] = {}
+
+    def run(self) -> ServiceRecord:
+        environment = self._environment() | runs.begin(self._plan.name)
+        self._launch("dispatcher", self._dispatcher_flags(), environment)
+        endpoint = self._wait_for("its dispatcher did not listen", self._read_endpoint)
+        self._launch("worker", self._worker_flags(endpoint), environment)
+        self._wait_for(
+            f"not all of its {self._plan.workers} workers came", lambda: self._has_workers(endpoint)
+        )
+        dispatcher, agent = self._started["dispatcher"], self._started["worker"]
+        return ServiceRecord(
+            name=self._plan.name,
+            endpoint=endpoint,
+            workers=self._plan.workers,
+            dispatcher_pid=dispatcher[0],
+            agent_pid=agent[0],
+            dispatcher_started=dispatcher[1],
+            agent_started=agent[1],
+        )
+
+    def _environment(self) -> dict[str, str]:
+        # The processes have a working directory of their own, so relative paths must not depend on
+        # it.
+        return os.environ | {
+            "CACHEW_HOME": str(LocalSettings.load().home.absolute()),
+            "CACHEW_CONFIG": str(config_path().absolute()),
+        }
+
+    @property
+    def _endpoint_file(self) -> Path:
+        return (self._folder / "run" / "endpoint").absolute()
+
+    def _dispatcher_flags(self) -> list[str]:
+        plan = self._plan
+        work_dir = (self._folder / "run" / "work").absolute()
+        given = {
+            "--name": plan.name,
+            "--host": plan.host,
+            "--port": plan.port,
+            "--idle-timeout": plan.idle_timeout_s,
+            "--first-client-timeout": plan.first_client_timeout_s,
+            "--work-dir": work_dir,
+            "--endpoint-file": self._endpoint_file,
+        }
+        return [f"{flag}={value}" for flag, value in given.items() if value is not None]
+
+    def _worker_flags(self, endpoint: str) -> list[str]:
+        host = rpc.address_of(endpoint).rpartition(":")[0]
+        return [f"--dispatcher={endpoint}", f"--slots={self._plan.workers}", f"--host={host}"]
+
+    def _launch(self, part: str, flags: list[str], environment: dict[str, str]) -> None:
+        pid = processes.launch(
+            [*self._plan.command, part, *flags],
+            environment=environment,
+            folder=self._folder,
+            log=runs.log_file(self._plan.name, part).absolute(),
+        )
+        self._started[part] = (pid, processes.start_time(pid) or time.time())
+
+    def _read_endpoint(self) -> str | None:
+        try:
+            return self._endpoint_file.read_text().strip() or None
+        except FileNotFoundError:
+            return None
+
+    def _has_workers(self, endpoint: str) -> bool | None:
+        try:
+            status = control.fetch_status(endpoint, timeout_s=_CALL_S)
+        except ServiceUnavailableError:
+            return None
+        return len(status.workers) >= self._plan.workers or None
+
+    def _wait_for(self, otherwise: str, look: Callable[[], T | None]) -> T:
+        while (found := look()) is None:
+            if locks.is_stop_requested(self._folder):
+                raise ServiceError(f"service {self._plan.name!r} was taken down while it started")
+            for part, (pid, started) in self._started.items():
+                if not processes.is_alive(pid, started):
+                    raise self._failed(f"its {part} process ended", part)
+            if time.monotonic() >= self._deadline:
+                last = list(self._started)[-1]
+                raise self._failed(f"{otherwise} within {self._plan.ready_timeout_s:g} s", last)
+            time.sleep(processes.POLL_S)
+        return found
+
+    def _failed(self, what: str, part: str) -> ServiceError:
+        path = runs.log_file(self._plan.name, part)
+        tail = path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        return ServiceError(
+            "\n  ".join(
+                [f"service {self._plan.name!r} did not start: {what}; {path} ends with:", *tail]
+            )
+        )
+
+
+def check_workers(workers: int | None) -> None:
+    """Refuses a count of workers that can't be started.
+
+    Raises:
+        SettingsError: it is no count from 1 to 1024.
+    """
+    if workers is not None and not 1 <= workers <= 1024:
+        raise SettingsError(f"workers={workers} can't be started: take 1 to 1024")
