@@ -13,7 +13,7 @@ READY := $(if $(filter .venv/bin,$(BIN)),.venv/.ready)
 PYTHON ?= $(shell for p in python3.11 python3.12; do \
 	"$$p" -c 'import ensurepip, venv' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 
-EXTRAS := tf-cpu kfp airflow kubernetes gcs postgres dev
+EXTRAS := tf-cpu kfp airflow kubernetes gcs postgres demo dev
 comma := ,
 space := $(empty) $(empty)
 AIRFLOW_KUBERNETES := apache-airflow-providers-cncf-kubernetes

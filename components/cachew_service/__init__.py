@@ -1,0 +1,1 @@
+"""Component that stands a Cachew service up."""

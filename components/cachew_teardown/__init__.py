@@ -1,0 +1,1 @@
+"""Component that takes a Cachew service down."""

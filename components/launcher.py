@@ -1,0 +1,106 @@
+"""What the two components do once they run: start a service by name, or end it.
+
+Kept out of the components' own functions, whose source text travels in the compiled pipeline: this
+is the code that the image holds, and it can be tested without kfp.
+"""
+
+from __future__ import annotations
+
+import os
+
+from cachew_components import sigterm
+from cachew_core.cluster import local
+from cachew_core.errors import ServiceError, SettingsError
+from cachew_core.service_record import ServiceRecord
+
+BACKENDS = ("local",)
+"""Where a service's processes can run: `local`, on the machine that runs the step (for
+`kfp.local`)."""
+
+
+def start(
+    *,
+    name: str,
+    workers: float,
+    backend: str,
+    idle_timeout_s: float,
+    first_client_timeout_s: float,
+) -> ServiceRecord:
+    """Stands a service up, or adopts the running one of that name.
+
+    A start that fails, or gets SIGTERM, leaves nothing behind.
+
+    Args:
+        name: the service's name.
+        workers: how many workers; a whole number (kfp hands integers on as floats).
+        backend: one of `BACKENDS`.
+        idle_timeout_s: the service ends itself after so long without a client.
+        first_client_timeout_s: the same before the first client came.
+
+    Raises:
+        SettingsError: an argument can't be used.
+        ServiceError: the service did not start; says why.
+    """
+    _check_backend(backend)
+    _refuse_a_pod_of_its_own()
+    count = whole_number("workers", workers)
+    with sigterm.raises():
+        return local.up(
+            name,
+            workers=count,
+            idle_timeout_s=idle_timeout_s,
+            first_client_timeout_s=first_client_timeout_s,
+        )
+
+
+def stop(*, name: str, backend: str, drain: bool) -> None:
+    """Ends a service; does nothing where there is none. SIGTERM does not cut it short.
+
+    Args:
+        name: the service's name.
+        backend: one of `BACKENDS`.
+        drain: wait for the epochs that are being read; else they end with one clear error.
+
+    Raises:
+        SettingsError: an argument can't be used.
+        ServiceError: the service did not end; says what is left.
+    """
+    _check_backend(backend)
+    with sigterm.waits():
+        local.down(name, drain=drain)
+
+
+def whole_number(parameter: str, value: float) -> int:
+    """The value as an integer.
+
+    Raises:
+        SettingsError: it has a fraction, or is not a number; names the parameter.
+    """
+    try:
+        count = int(value)
+    except (TypeError, ValueError, OverflowError):
+        count = None
+    if count is None or count != value:
+        raise SettingsError(
+            f"parameter {parameter}={value!r} of the component must be a whole number"
+        )
+    return count
+
+
+def _check_backend(backend: str) -> None:
+    if backend not in BACKENDS:
+        raise SettingsError(
+            f"backend {backend!r} is not supported; take one of: {', '.join(map(repr, BACKENDS))}"
+        )
+
+
+def _refuse_a_pod_of_its_own() -> None:
+    # Set by Kubeflow's backend in the pods of steps, and not in a notebook that runs kfp.local on
+    # a cluster.
+    pod = os.environ.get("KFP_POD_NAME")
+    if pod:
+        raise ServiceError(
+            f"backend 'local' would start the service inside this step's pod ({pod}), where it "
+            "ends with the step: run the pipeline with kfp.local, or start the service outside "
+            "the pipeline and give its endpoint to the training step"
+        )

@@ -1,0 +1,92 @@
+"""The components as people use them in a pipeline: factories that give configured tasks.
+
+A component used bare is cached. A cached setup hands out the endpoint of a service that is gone,
+and a cached teardown leaves one running, so the factories turn caching off.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from kfp import dsl, kubernetes
+from kfp.dsl.pipeline_channel import PipelineChannel
+
+from cachew_components.cachew_service.component import cachew_service
+from cachew_components.cachew_teardown.component import cachew_teardown
+
+# A value, or a parameter of the pipeline that is known once it runs.
+Text: TypeAlias = str | PipelineChannel
+Whole: TypeAlias = int | PipelineChannel
+Seconds: TypeAlias = float | PipelineChannel
+Flag: TypeAlias = bool | PipelineChannel
+
+# The backend replaces a placeholder only where it is a whole value, so name and id travel as two
+# parameters.
+RUN_NAME = dsl.PIPELINE_JOB_NAME_PLACEHOLDER
+RUN_ID = dsl.PIPELINE_JOB_ID_PLACEHOLDER
+
+
+def CachewService(  # noqa: N802 - public names of components are capitalised in Kubeflow's libraries
+    *,
+    name: Text = "",
+    workers: Whole = 2,
+    backend: Text = "local",
+    idle_timeout_s: Seconds = 1800.0,
+    first_client_timeout_s: Seconds = 21600.0,
+) -> dsl.PipelineTask:
+    """A task that stands a Cachew service up, or adopts the running one of that name.
+
+    Its outputs are `endpoint` (`grpc://host:port`, for `distribute(service=...)`) and `service`
+    (an artifact that describes it). Put a `CachewTeardown` of the same name into the exit task,
+    since a pipeline that fails in the middle must not leave the service running; should the exit
+    task not run either (a terminated run, a lost node), the service ends itself after
+    `idle_timeout_s`.
+
+    Args:
+        name: the service's name: 1 to 63 letters, digits, '.', '_' and '-', with a letter or digit
+            at both ends.
+            Empty: made from the run's name and id, so that runs at the same time don't collide.
+        workers: how many workers the service starts with.
+        backend: where the service's processes run. `local`, the only one so far: on the machine
+            that runs the step, as `kfp.local` does. In a pod of its own a service would end with
+            the step, so that is refused.
+        idle_timeout_s: the service ends itself after so many seconds without a client.
+        first_client_timeout_s: the same before the first client came (a GPU step may queue for
+            hours).
+    """
+    task = cachew_service(
+        name=name,
+        run_name=RUN_NAME,
+        run_id=RUN_ID,
+        workers=workers,
+        backend=backend,
+        idle_timeout_s=idle_timeout_s,
+        first_client_timeout_s=first_client_timeout_s,
+    )
+    return _configured(task, display_name="Start Cachew", component="service-launcher")
+
+
+def CachewTeardown(  # noqa: N802 - as above
+    *, name: Text = "", backend: Text = "local", drain: Flag = False
+) -> dsl.PipelineTask:
+    """A task that takes a Cachew service down; fit to be an exit task.
+
+    It needs no output of another task, does nothing where there is no service, and may run twice.
+
+    Args:
+        name: the service's name, as given to `CachewService`. Empty: the one made from the run.
+        backend: as given to `CachewService`.
+        drain: wait for the epochs that are being read; else they end with one clear error.
+    """
+    task = cachew_teardown(
+        name=name, run_name=RUN_NAME, run_id=RUN_ID, backend=backend, drain=drain
+    )
+    return _configured(task, display_name="Take Cachew down", component="service-teardown")
+
+
+def _configured(task: dsl.PipelineTask, *, display_name: str, component: str) -> dsl.PipelineTask:
+    task.set_caching_options(False)
+    task.set_display_name(display_name)
+    kubernetes.add_pod_label(task, "app.kubernetes.io/part-of", "cachew")
+    kubernetes.add_pod_label(task, "app.kubernetes.io/component", component)
+    return task

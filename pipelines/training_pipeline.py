@@ -1,0 +1,193 @@
+"""A complete Kubeflow pipeline: cuts photographs into records and trains on them through Cachew.
+
+The service is set up and taken down around the training: the teardown is the exit task, so it runs
+when the training fails, too. Run it on this machine, or compile it:
+
+    python -m cachew_pipelines.training_pipeline run outputs
+    python -m cachew_pipelines.training_pipeline compile training_pipeline.yaml
+"""
+
+# No `from __future__ import annotations` here: kfp reads annotations as they are.
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+from kfp import compiler, dsl
+from kfp import local as kfp_local
+
+from cachew_components import CachewService, CachewTeardown, sigterm
+from cachew_components.image import IMAGE
+from cachew_core.cluster import down
+
+app = typer.Typer(help="Train on photographs through Cachew, in a Kubeflow pipeline.")
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def make_photograph_records(records: dsl.Output[dsl.Dataset], crops: int, files: int) -> None:
+    """Makes TFRecord files of labelled crops of photographs.
+
+    Args:
+        records: A folder of TFRecord files; the labels' names are in its metadata.
+        crops: How many records in all.
+        files: How many files they are spread over.
+    """
+    from pathlib import Path
+
+    from cachew_pipelines.photographs import PHOTOGRAPHS, write_records
+
+    write_records(Path(records.path), crops=crops, files=files)
+    records.metadata.update(labels=list(PHOTOGRAPHS), crops=crops, files=files)
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def train_classifier(
+    records: dsl.Input[dsl.Dataset],
+    report: dsl.Output[dsl.Artifact],
+    endpoint: str,
+    epochs: int,
+    batch_size: int,
+) -> None:
+    """Trains a small image classifier on what the service prepares.
+
+    Args:
+        records: What `make_photograph_records` made.
+        report: How each epoch went, as JSON.
+        endpoint: Of the Cachew service.
+        epochs: Passes over the data.
+        batch_size: Records in a batch.
+    """
+    import logging
+    import sys
+    from pathlib import Path
+
+    from cachew_pipelines.classifier import train
+
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    trained = train(
+        sorted(str(path) for path in Path(records.path).glob("*.tfrecord")),
+        labels=records.metadata["labels"],
+        service=endpoint,
+        epochs=epochs,
+        batch_size=batch_size,
+    )
+    report.metadata.update(fingerprint=trained.fingerprint, accuracy=trained.epochs[-1].accuracy)
+    Path(report.path).write_text(trained.model_dump_json(indent=2) + "\n")
+
+
+@dsl.pipeline(
+    name="cachew-photographs",
+    description="Trains an image classifier on data that a Cachew service prepares.",
+)
+def training_pipeline(
+    service_name: str = "",
+    workers: int = 2,
+    epochs: int = 3,
+    batch_size: int = 32,
+    crops: int = 800,
+    files: int = 16,
+    idle_timeout_s: float = 1800.0,
+) -> None:
+    """The pipeline.
+
+    Args:
+        service_name: The service's name. Empty: made from the run.
+        workers: How many workers the service has.
+        epochs: Passes over the data.
+        batch_size: Records in a batch.
+        crops: How many records the data set has.
+        files: How many files they are spread over.
+        idle_timeout_s: Should the teardown not run, the service ends itself after so long without
+            a client.
+    """
+    with dsl.ExitHandler(CachewTeardown(name=service_name), name="with-cachew"):
+        data = make_photograph_records(crops=crops, files=files)
+        service = CachewService(
+            name=service_name, workers=workers, idle_timeout_s=idle_timeout_s
+        ).after(data)
+        train_classifier(
+            records=data.outputs["records"],
+            endpoint=service.outputs["endpoint"],
+            epochs=epochs,
+            batch_size=batch_size,
+        )
+
+
+def run_locally(outputs: Path, *, service_name: str | None = None, **parameters: float) -> Path:
+    """Runs the pipeline on this machine, without a cluster, and returns the training's report.
+
+    On Ctrl-C and SIGTERM kfp runs no exit task, so the service is taken down here in any case.
+
+    Args:
+        outputs: folder that gets what the steps wrote, in a folder for each run.
+        service_name: the service's name; None takes a fresh one.
+        **parameters: of `training_pipeline`.
+
+    Returns:
+        Path of the JSON file with a `TrainingReport`.
+
+    Raises:
+        RuntimeError: a step failed; names the step. Its output went to standard output.
+    """
+    name = service_name or f"photographs-{uuid4().hex[:8]}"
+    before = set(outputs.glob(_REPORTS))
+    with tempfile.TemporaryDirectory(prefix="kfp-workspace-") as workspace, sigterm.raises():
+        kfp_local.init(
+            kfp_local.SubprocessRunner(use_venv=False),
+            pipeline_root=str(outputs),
+            workspace_root=str(Path(workspace, "run")),
+        )
+        try:
+            with warnings.catch_warnings():
+                # kfp guesses from the name of an image whether it holds Python. Ours does.
+                warnings.filterwarnings("ignore", "You may be attemping to run a task")
+                training_pipeline(service_name=name, **parameters)
+        finally:
+            down(name)
+    (report,) = set(outputs.glob(_REPORTS)) - before
+    return report
+
+
+_REPORTS = "*/train-classifier/report"
+"""Where kfp.local puts the report: run, step, output."""
+
+
+@app.command()
+def run(
+    outputs: Annotated[Path, typer.Argument(help="Folder that gets what the steps write.")],
+    service_name: Annotated[
+        str | None, typer.Option(help="Of the service; default: a fresh one.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1)] = 2,
+    epochs: Annotated[int, typer.Option(min=1)] = 3,
+    batch_size: Annotated[int, typer.Option(min=1)] = 32,
+    crops: Annotated[int, typer.Option(min=1)] = 800,
+    files: Annotated[int, typer.Option(min=1)] = 16,
+    idle_timeout_s: Annotated[float, typer.Option(min=1)] = 1800.0,
+) -> None:
+    """Run the pipeline on this machine."""
+    report = run_locally(
+        outputs,
+        service_name=service_name,
+        workers=workers,
+        epochs=epochs,
+        batch_size=batch_size,
+        crops=crops,
+        files=files,
+        idle_timeout_s=idle_timeout_s,
+    )
+    typer.echo(report)
+
+
+@app.command("compile")
+def compile_pipeline(
+    package: Annotated[Path, typer.Argument(help="The YAML file to write.")],
+) -> None:
+    """Compile the pipeline for a Kubeflow cluster."""
+    compiler.Compiler().compile(training_pipeline, str(package))
+
+
+if __name__ == "__main__":
+    app()
