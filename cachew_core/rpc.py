@@ -34,7 +34,9 @@ SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
 )
 
-_ENDPOINT = re.compile(r"(?:grpc://)?(?P<address>(?:\[[0-9a-fA-F:]+\]|[^\[\]:/\s]+):(?P<port>\d{1,5}))/?")
+_ENDPOINT = re.compile(
+    r"(?:grpc://)?(?P<address>(?:\[[0-9a-fA-F:]+\]|[^\[\]:/\s]+):(?P<port>\d{1,5}))/?"
+)
 
 
 def is_endpoint(service: str) -> bool:
@@ -56,7 +58,9 @@ def address_of(endpoint: str) -> str:
 
 def own_versions() -> cachew_pb2.Versions:
     """The versions on this side. TensorFlow's is read from its metadata, without importing it."""
-    return cachew_pb2.Versions(api=API_VERSION, cachew=__version__, tensorflow=_tensorflow_version())
+    return cachew_pb2.Versions(
+        api=API_VERSION, cachew=__version__, tensorflow=_tensorflow_version()
+    )
 
 
 def _tensorflow_version() -> str:

@@ -1,4 +1,6 @@
-"""What is known on this machine of a service by its name: a small JSON file that `up` writes and clients read."""
+"""What is known on this machine of a service by its name: a small JSON file that `up` writes and
+clients read.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class ServiceRecord(BaseModel):
     dispatcher_pid: int
     agent_pid: int
     dispatcher_started: float
-    """Creation time of the process, seconds since the epoch: a pid alone may be somebody else's by now."""
+    """Creation time of the process, seconds since the epoch: a pid alone may be somebody else's by
+    now.
+    """
     agent_started: float
 
 
@@ -54,7 +58,9 @@ def read_record(name: str) -> ServiceRecord | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise ServiceError(f"the record of service {name!r} at {path} can't be read: {error}") from error
+        raise ServiceError(
+            f"the record of service {name!r} at {path} can't be read: {error}"
+        ) from error
 
 
 def write_record(record: ServiceRecord) -> None:

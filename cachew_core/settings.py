@@ -1,8 +1,9 @@
 """Settings of every part, from four places: file, `CACHEW_` environment, flags, arguments.
 
-The later one in that list wins. The file is TOML: `cachew.toml` in the working directory, or the path in
-`CACHEW_CONFIG`. All parts read the same flat names, so one file can serve a trainer, a dispatcher and a worker.
-Flags and arguments are passed as keyword arguments; `None` means "not given" and is dropped.
+The later one in that list wins. The file is TOML: `cachew.toml` in the working directory, or the
+path in `CACHEW_CONFIG`. All parts read the same flat names, so one file can serve a trainer, a
+dispatcher and a worker. Flags and arguments are passed as keyword arguments; `None` means "not
+given" and is dropped.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class _Settings(BaseSettings):
             **given: flags or arguments; those that are None count as not given.
 
         Raises:
-            SettingsError: a value can't be used; names the setting, the value and where it can be set.
+            SettingsError: a value can't be used; names the setting, the value and where it can be
+                set.
         """
         try:
             return cls(**{name: value for name, value in given.items() if value is not None})
@@ -89,7 +91,9 @@ class ClientSettings(_Settings):
     warn_graph_bytes: int = Field(64 * MIB, gt=0)
     """A larger pipeline graph gets a warning: data belongs into files, not into the graph."""
     task_refresh_interval_ms: int = Field(50, gt=0)
-    """How often the trainer asks for its tasks. 50 ms: an epoch ends within 0.1 s, at 20 small calls a second."""
+    """How often the trainer asks for its tasks. 50 ms: an epoch ends within 0.1 s, at 20 small
+    calls a second.
+    """
     metrics_interval_s: float = Field(1.0, gt=0)
     """How often batch, wait and step times are sent."""
 
@@ -135,9 +139,11 @@ class AgentSettings(_Settings):
     dispatcher_deadline_s: float = Field(60, gt=0)
     """The agent ends itself when it has not reached its dispatcher for so long."""
     port_rest_s: float = Field(600, ge=0)
-    """A worker's port is not used again for so long: a late reader must not meet another job there."""
+    """A worker's port is not used again for so long: a late reader must not meet another job there.
+    """
     port_range: str | None = Field(None, pattern=r"^\d{1,5}-\d{1,5}$")
-    """`first-last`: the ports that workers listen on, for a firewall. None: what the system picks."""
+    """`first-last`: the ports that workers listen on, for a firewall. None: what the system picks.
+    """
 
 
 class LocalSettings(_Settings):

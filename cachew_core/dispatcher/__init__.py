@@ -1,0 +1,1 @@
+"""The dispatcher: jobs and epochs, the worker pool, and the front that speaks stock's protocol."""

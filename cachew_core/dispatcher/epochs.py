@@ -1,0 +1,194 @@
+"""Opens epochs for readers and ends them: where jobs, scheduler and stock servers meet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+
+import grpc
+
+from cachew_core.dispatcher.generation import Generation
+from cachew_core.dispatcher.jobs import Client, Epoch, EpochState, Job, Reader
+from cachew_core.dispatcher.scheduler import Scheduler
+from cachew_core.errors import ServiceError
+from cachew_core.pipeline.variants import worker_variant
+from cachew_core.proto import stock_pb2
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_ENDS = 10_000
+"""Ended readers that are remembered, so that a late trainer hears why and not "unknown id"."""
+
+IN_FLIGHT_S = 2.0
+"""With several readers, one may learn of the end while an element is on its way to another: so long
+at most.
+"""
+
+
+class EpochService:
+    """Life and death of readers.
+
+    Attributes:
+        readers: those that live, by the id that their trainers know.
+    """
+
+    def __init__(self, scheduler: Scheduler, clock: Callable[[], float]) -> None:
+        self.readers: dict[int, Reader] = {}
+        self._scheduler = scheduler
+        self._clock = clock
+        self._ends: OrderedDict[int, str] = OrderedDict()
+
+    async def open(
+        self, client: Client, reader_id: int, request: stock_pb2.GetOrCreateJobRequest
+    ) -> Reader:
+        """A reader for the client's next iterator, once its epoch has begun.
+
+        Raises:
+            ServiceUnavailableError: no worker came within the client's deadline.
+            ServiceError: the service is going down.
+        """
+        if self._scheduler.refusing:
+            raise ServiceError(self._scheduler.refusing)
+        reader = client.job.open_reader(client, reader_id, self._clock())
+        self.readers[reader_id] = reader
+        try:
+            generation = await self._bound(reader)
+            graph, variant = await self._graph_for(reader.epoch)
+            reader.stock_id = await generation.open_iteration(reader.epoch, graph, variant, request)
+        except BaseException as error:
+            await self._undo(reader, error)
+            raise
+        log.info(
+            "job %s: epoch %d is read by process %d on %s, %d workers",
+            client.job.name,
+            reader.epoch.number,
+            client.pid,
+            client.host,
+            len(generation.serving()),
+        )
+        return reader
+
+    async def _bound(self, reader: Reader) -> Generation:
+        epoch = reader.epoch
+        if epoch.generation is not None:
+            return epoch.generation
+        deadline_s = reader.client.job.request.workers_deadline_s
+        binding = asyncio.ensure_future(self._scheduler.bind(epoch, deadline_s))
+        done, _ = await asyncio.wait({binding}, timeout=1)
+        if not done and not epoch.queued_notice:
+            epoch.queued_notice = True
+            reader.client.notify(self._why_waiting(epoch))
+        try:
+            return await binding
+        except asyncio.CancelledError:
+            binding.cancel()
+            raise
+
+    def _why_waiting(self, epoch: Epoch) -> str:
+        workers = len(self._scheduler.pool.usable())
+        what = f"job {epoch.job.name!r}: epoch {epoch.number}"
+        if workers == 0:
+            return f"{what} waits for a first worker"
+        return f"{what} is queued: all {workers} workers serve other jobs"
+
+    async def _undo(self, reader: Reader, error: BaseException) -> None:
+        if not isinstance(error, asyncio.CancelledError):
+            reader.epoch.end(EpochState.FAILED, self._clock(), str(error))
+        await self.release(reader)
+
+    async def _graph_for(self, epoch: Epoch) -> tuple[bytes, str]:
+        """What the workers run in this epoch, and its name at the stock server."""
+        job = epoch.job
+        if job.seeded and _one_worker(epoch):
+            return await _variant(job, single=True, epoch=epoch.number), f"seeded-{epoch.number}"
+        if job.shared_graph is None:
+            job.shared_graph = await _variant(job, single=False, epoch=epoch.number)
+        return job.shared_graph, "shared"
+
+    def finish(self, reader: Reader) -> None:
+        """This reader is being told that all of the epoch's elements were handed out."""
+        if reader.told_of_end:
+            return
+        reader.told_of_end = True
+        reader.epoch.end(EpochState.FINISHED, self._clock())
+        self._settle(reader.epoch)
+
+    def _settle(self, epoch: Epoch) -> None:
+        """Frees a finished epoch's workers, not before the last answer has reached its reader."""
+        reading = [reader for reader in epoch.readers if not reader.released]
+        if not reading or (len(epoch.readers) == 1 and reading[0].told_of_end):
+            epoch.settle()
+        elif all(reader.told_of_end for reader in reading):
+            asyncio.get_running_loop().call_later(IN_FLIGHT_S, self._settled, epoch)
+        self._scheduler.changed()
+
+    def _settled(self, epoch: Epoch) -> None:
+        epoch.settle()
+        self._scheduler.changed()
+
+    async def release(self, reader: Reader) -> None:
+        """The trainer dropped the iterator, or is gone."""
+        if reader.released:
+            return
+        reader.released = True
+        self.readers.pop(reader.id, None)
+        epoch = reader.epoch
+        self._remember(reader.id, epoch)
+        if epoch.live and all(other.released for other in epoch.readers):
+            epoch.end(EpochState.ABANDONED, self._clock())
+        self._settle(epoch)
+        if reader.stock_id is not None and epoch.generation is not None:
+            release = stock_pb2.ReleaseIterationClientRequest(iteration_client_id=reader.stock_id)
+            with contextlib.suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
+                await epoch.generation.call("ReleaseIterationClient", release.SerializeToString())
+
+    def _remember(self, reader_id: int, epoch: Epoch) -> None:
+        why = epoch.failure or "it was silent for too long"
+        self._ends[reader_id] = (
+            f"epoch {epoch.number} of job {epoch.job.name!r} is {epoch.state} for this trainer: {why}; "
+            "start the epoch again"
+        )
+        while len(self._ends) > REMEMBERED_ENDS:
+            self._ends.popitem(last=False)
+
+    def why_ended(self, reader_id: int) -> str:
+        """One sentence for a trainer that still reads what has ended."""
+        return self._ends.get(
+            reader_id,
+            "the service does not know this iterator: it was started anew; start the epoch again",
+        )
+
+    async def remove_client(self, client: Client, reason: str) -> None:
+        """The client left or is gone; its job ends with its last one."""
+        job = client.job
+        if job.clients.pop(client.id, None) is None:
+            return
+        log.info("job %s: process %d on %s left (%s)", job.name, client.pid, client.host, reason)
+        for reader in list(client.readers.values()):
+            await self.release(reader)
+        if not job.clients:
+            job.ended = True
+            job.shared_graph = None
+            log.info("job %s ended", job.name)
+        self._scheduler.changed()
+
+    def fail_all(self, reason: str) -> None:
+        """Ends every live epoch with one sentence for its trainers."""
+        for reader in list(self.readers.values()):
+            reader.epoch.end(EpochState.FAILED, self._clock(), reason)
+        self._scheduler.changed()
+
+
+def _one_worker(epoch: Epoch) -> bool:
+    """Whether the epoch has exactly one worker from its start to its end."""
+    return epoch.fixed and epoch.workers == 1
+
+
+async def _variant(job: Job, *, single: bool, epoch: int) -> bytes:
+    graph = job.request.graph
+    return await asyncio.to_thread(
+        worker_variant, graph, sharded=job.sharded, single=single, epoch=epoch - 1
+    )

@@ -1,0 +1,212 @@
+"""The front: stock tf.data service's dispatcher protocol, spoken to trainers at our own port.
+
+A trainer's graph holds the plain stock op, with our job's id as its dataset and the client's id as
+its job name. The front binds each new iterator to an epoch and its generation, and from then on
+passes heartbeats on to the generation's real `DispatchServer` under the real ids.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+import grpc
+
+from cachew_core.dispatcher.epochs import EpochService
+from cachew_core.dispatcher.generation import DISPATCHER_SERVICE, stock_metadata
+from cachew_core.dispatcher.jobs import Client, JobBook, Reader
+from cachew_core.errors import CachewError
+from cachew_core.proto import stock_pb2
+
+log = logging.getLogger(__name__)
+
+STOCK_VERSION = 9
+"""`kDataServiceVersion`: what stock clients compare with their own before any other call."""
+
+Handler = Callable[[bytes, "grpc.aio.ServicerContext[bytes, bytes]"], Awaitable[bytes]]
+
+
+class _RefusedError(Exception):
+    """Ends a call with a status and one sentence."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Front(grpc.GenericRpcHandler):
+    """Handles every call of stock's DispatcherService.
+
+    Args:
+        book: the jobs.
+        epochs: opens and ends readers.
+    """
+
+    def __init__(self, book: JobBook, epochs: EpochService) -> None:
+        self._book = book
+        self._epochs = epochs
+        self._ids = itertools.count(1)
+        self._jobs: dict[int, tuple[Client, stock_pb2.GetOrCreateJobRequest]] = {}
+        self._handlers: dict[str, Handler] = {
+            "GetVersion": self._get_version,
+            "GetDataServiceMetadata": self._get_metadata,
+            "GetDataServiceConfig": self._get_config,
+            "DisableCompressionAtRuntime": self._disable_compression,
+            "GetOrCreateJob": self._get_or_create_job,
+            "GetOrCreateIteration": self._get_or_create_iteration,
+            "ClientHeartbeat": self._client_heartbeat,
+            "MaybeRemoveTask": self._maybe_remove_task,
+            "ReleaseIterationClient": self._release,
+        }
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        """The handler for a call, or None if it is not stock's dispatcher's."""
+        method = str(handler_call_details.method)
+        if not method.startswith(DISPATCHER_SERVICE):
+            return None
+        handler = self._handlers.get(method.removeprefix(DISPATCHER_SERVICE))
+        return grpc.unary_unary_rpc_method_handler(_answering(handler)) if handler else None
+
+    # Before an iterator exists
+
+    async def _get_version(self, request: bytes, context: object) -> bytes:
+        return stock_pb2.GetVersionResponse(version=STOCK_VERSION).SerializeToString()
+
+    async def _get_metadata(self, request: bytes, context: object) -> bytes:
+        dataset_id = stock_pb2.GetDataServiceMetadataRequest.FromString(request).dataset_id
+        job = self._book.jobs.get(dataset_id)
+        if job is None:
+            raise _RefusedError(grpc.StatusCode.FAILED_PRECONDITION, _unknown_job(dataset_id))
+        metadata = stock_metadata(job.request)
+        return stock_pb2.GetDataServiceMetadataResponse(metadata=metadata).SerializeToString()
+
+    async def _get_config(self, request: bytes, context: object) -> bytes:
+        config = stock_pb2.DataServiceConfig(
+            deployment_mode=stock_pb2.DataServiceConfig.DEPLOYMENT_MODE_REMOTE
+        )
+        return stock_pb2.GetDataServiceConfigResponse(config=config).SerializeToString()
+
+    async def _disable_compression(self, request: bytes, context: object) -> bytes:
+        # What the workers send is settled at registration; no trainer changes it for the others.
+        answer = stock_pb2.DisableCompressionAtRuntimeResponse(
+            compression_disabled_at_runtime=False
+        )
+        return answer.SerializeToString()
+
+    async def _get_or_create_job(self, request: bytes, context: object) -> bytes:
+        stock_request = stock_pb2.GetOrCreateJobRequest.FromString(request)
+        client = self._client(stock_request.dataset_id, stock_request.job_name)
+        number = next(self._ids)
+        self._jobs[number] = (client, stock_request)
+        return stock_pb2.GetOrCreateJobResponse(job_id=number).SerializeToString()
+
+    def _client(self, job_id: str, client_id: str) -> Client:
+        job = self._book.jobs.get(job_id)
+        if job is None:
+            raise _RefusedError(grpc.StatusCode.FAILED_PRECONDITION, _unknown_job(job_id))
+        client = job.clients.get(client_id)
+        if client is None:
+            raise _RefusedError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"this trainer was silent for too long and no longer reads job {job.name!r}: "
+                "call distribute again",
+            )
+        client.seen_at = time.monotonic()
+        return client
+
+    # While an iterator lives
+
+    async def _get_or_create_iteration(self, request: bytes, context: object) -> bytes:
+        job_id = stock_pb2.GetOrCreateIterationRequest.FromString(request).job_id
+        if job_id not in self._jobs:
+            raise _RefusedError(grpc.StatusCode.FAILED_PRECONDITION, _unknown_job(f"job {job_id}"))
+        client, stock_request = self._jobs[job_id]
+        try:
+            reader = await self._epochs.open(client, next(self._ids), stock_request)
+        except CachewError as error:
+            raise _RefusedError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
+        del self._jobs[job_id]
+        return stock_pb2.GetOrCreateIterationResponse(
+            iteration_client_id=reader.id
+        ).SerializeToString()
+
+    async def _client_heartbeat(self, request: bytes, context: object) -> bytes:
+        beat = stock_pb2.ClientHeartbeatRequest.FromString(request)
+        reader = self._reader(beat.iteration_client_id)
+        reader.client.seen_at = time.monotonic()
+        if reader.epoch.failure:
+            reader.told_of_end = True
+            raise _RefusedError(grpc.StatusCode.FAILED_PRECONDITION, reader.epoch.failure)
+        assert reader.stock_id is not None
+        assert reader.epoch.generation is not None
+        beat.iteration_client_id = reader.stock_id
+        try:
+            answer = await reader.epoch.generation.call("ClientHeartbeat", beat.SerializeToString())
+        except grpc.aio.AioRpcError as error:
+            if error.code() == grpc.StatusCode.NOT_FOUND:
+                raise _RefusedError(
+                    grpc.StatusCode.FAILED_PRECONDITION, _forgotten(reader)
+                ) from error
+            raise
+        if stock_pb2.ClientHeartbeatResponse.FromString(answer).iteration_finished:
+            self._epochs.finish(reader)
+        return answer
+
+    async def _maybe_remove_task(self, request: bytes, context: object) -> bytes:
+        # Asked by coordinated readers when a worker does not answer. Task ids are those of one
+        # generation, which the call does not name: "not removed" makes the reader ask again until
+        # its heartbeat brings the reason.
+        return b""
+
+    async def _release(self, request: bytes, context: object) -> bytes:
+        reader_id = stock_pb2.ReleaseIterationClientRequest.FromString(request).iteration_client_id
+        reader = self._epochs.readers.get(reader_id)
+        if reader is not None:
+            await self._epochs.release(reader)
+        return stock_pb2.ReleaseIterationClientResponse().SerializeToString()
+
+    def _reader(self, reader_id: int) -> Reader:
+        reader = self._epochs.readers.get(reader_id)
+        if reader is None:
+            raise _RefusedError(
+                grpc.StatusCode.FAILED_PRECONDITION, self._epochs.why_ended(reader_id)
+            )
+        return reader
+
+
+def _forgotten(reader: Reader) -> str:
+    epoch = reader.epoch
+    return (
+        f"epoch {epoch.number} of job {epoch.job.name!r} was ended because this trainer was silent for "
+        "too long (paused, or out of memory?): start the epoch again"
+    )
+
+
+def _unknown_job(job_id: str) -> str:
+    return (
+        f"the service does not know {job_id!r}: it was started anew since this dataset was made; "
+        "call distribute again"
+    )
+
+
+def _answering(handler: Handler) -> Handler:
+    """Turns refusals into gRPC statuses, and anything unexpected into one that ends the trainer's
+    iterator.
+    """
+
+    async def answer(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        try:
+            return await handler(request, context)
+        except _RefusedError as refusal:
+            await context.abort(refusal.code, str(refusal))
+        except grpc.aio.AioRpcError as error:
+            await context.abort(
+                error.code(), error.details() or "the stock dispatch server refused the call"
+            )
+        raise AssertionError("abort raises")
+
+    return answer

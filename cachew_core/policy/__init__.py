@@ -1,0 +1,3 @@
+"""What the service decides, as pure functions of what was measured: no I/O, no clock, no
+TensorFlow.
+"""
