@@ -123,7 +123,7 @@ def train(
             report its epochs.
     """
     dataset = training_data(files, service=service, job_name=job_name, batch_size=batch_size)
-    history = classifier(len(labels)).fit(dataset, epochs=epochs, verbose=2).history
+    history = classifier(len(labels)).fit(dataset, epochs=epochs, shuffle=False, verbose=2).history
     # Asked while the dataset is still there: its client leaves with it, and the job ends.
     name, job = _job_after(epochs, service=service, job_name=job_name)
     passes = _passes(job)[:epochs]

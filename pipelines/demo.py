@@ -250,7 +250,7 @@ def _signals_raise() -> Iterator[None]:
 def demo(
     workers: Annotated[int, typer.Option(min=1, help="Workers of the service.")] = 2,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the photographs.")] = 3,
-    crops: Annotated[int, typer.Option(min=1, help="Pictures in the data set.")] = 800,
+    crops: Annotated[int, typer.Option(min=1, help="Pictures in the data set.")] = 1600,
     files: Annotated[int, typer.Option(min=1, help="TFRecord files that hold them.")] = 16,
     report: Annotated[
         Path, typer.Option(help="The JSON file to write; the log goes beside it.")

@@ -86,7 +86,7 @@ def training_pipeline(
     workers: int = 2,
     epochs: int = 3,
     batch_size: int = 32,
-    crops: int = 800,
+    crops: int = 1600,
     files: int = 16,
     idle_timeout_s: float = 1800.0,
 ) -> None:
@@ -163,7 +163,7 @@ def run(
     workers: Annotated[int, typer.Option(min=1)] = 2,
     epochs: Annotated[int, typer.Option(min=1)] = 3,
     batch_size: Annotated[int, typer.Option(min=1)] = 32,
-    crops: Annotated[int, typer.Option(min=1)] = 800,
+    crops: Annotated[int, typer.Option(min=1)] = 1600,
     files: Annotated[int, typer.Option(min=1)] = 16,
     idle_timeout_s: Annotated[float, typer.Option(min=1)] = 1800.0,
 ) -> None:
