@@ -1,4 +1,4 @@
-"""Command-line flags made from settings: a setting's name, meaning and limits stand in one place."""
+"""Command-line flags made from settings, so that name, meaning and limits stand in one place."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ the next one starts from a clear state.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +18,15 @@ from cachew_core.cluster import control, locks, processes, runs, starting
 from cachew_core.errors import CachewError, ServiceError, ServiceUnavailableError
 from cachew_core.proto import cachew_pb2
 from cachew_core.service_record import ServiceRecord, service_folder
-from cachew_core.settings import LocalSettings
+from cachew_core.settings import DispatcherSettings, LocalSettings
+
+_log = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "stopped"]
 
 DEFAULT_WORKERS = 2
 
+_REASON = "cachew down"
 _CALL_S = 5.0
 _DRAIN_POLL_S = 0.2
 
@@ -78,6 +82,14 @@ def up(
             stays as it was.
     """
     starting.check_workers(workers)
+    settings = DispatcherSettings.load(
+        name=name,
+        host=host,
+        port=port,
+        idle_timeout_s=idle_timeout_s,
+        first_client_timeout_s=first_client_timeout_s,
+    )
+    starting.check_host(settings.host)
     folder = runs.folder_of(name)
     with locks.held(folder, timeout_s=ready_timeout_s):
         record = runs.record_of(name)
@@ -87,14 +99,11 @@ def up(
             _check_adoptable(record, workers=workers, host=host, port=port)
             return record
         runs.clear(name, grace_s=1.0)
+        runs.forget_old_logs()
         return starting.start(
             starting.Plan(
-                name=name,
+                dispatcher=settings,
                 workers=DEFAULT_WORKERS if workers is None else workers,
-                host=host,
-                port=port,
-                idle_timeout_s=idle_timeout_s,
-                first_client_timeout_s=first_client_timeout_s,
                 ready_timeout_s=ready_timeout_s,
                 command=command,
             )
@@ -125,7 +134,8 @@ def _check_adoptable(
 def down(name: str, *, drain: bool = False, timeout_s: float = 10.0) -> None:
     """Ends a service; returns once no process, port or temporary file of it is left.
 
-    Only its last logs stay. A service that is not there is fine. One that is just starting is interrupted: its `up` fails.
+    Only its last logs stay. A service that is not there is fine. One that is just starting is
+    interrupted: its `up` fails.
 
     Args:
         name: the service's name.
@@ -144,11 +154,12 @@ def down(name: str, *, drain: bool = False, timeout_s: float = 10.0) -> None:
     runs.folder_of(name)
     if drain:
         _drain(name)
-    started = time.monotonic()
+    deadline = time.monotonic() + timeout_s
     with locks.stop_requested(folder), locks.held(folder, timeout_s=timeout_s / 2):
-        left_s = timeout_s - (time.monotonic() - started)
-        _request_end(name, timeout_s=left_s / 5)
-        processes.wait_until_gone(runs.run_id(name), timeout_s=left_s * 2 / 5)
+        left_s = deadline - time.monotonic()
+        if _request_end(name, timeout_s=left_s / 5):
+            left_s = deadline - time.monotonic()
+            processes.wait_until_gone(runs.run_id(name), timeout_s=left_s * 3 / 5)
         runs.clear(name, grace_s=left_s / 5)
 
 
@@ -156,24 +167,23 @@ def _drain(name: str) -> None:
     record = runs.record_of(name)
     if record is None or not processes.is_alive(record.dispatcher_pid, record.dispatcher_started):
         return
-    control.request_shutdown(record.endpoint, drain=True, reason="taken down", timeout_s=_CALL_S)
+    control.request_shutdown(record.endpoint, drain=True, reason=_REASON, timeout_s=_CALL_S)
     # Without the lock: a `down` that does not drain may still end it at once.
     while processes.is_alive(record.dispatcher_pid, record.dispatcher_started):
         time.sleep(_DRAIN_POLL_S)
 
 
-def _request_end(name: str, *, timeout_s: float) -> None:
+def _request_end(name: str, *, timeout_s: float) -> bool:
+    """Asks the dispatcher to end the service in order; whether there is one that will."""
     record = runs.record_of(name)
     if record is None or not processes.is_alive(record.dispatcher_pid, record.dispatcher_started):
-        # There is nobody left who could do it in an orderly way.
-        runs.clear(name, grace_s=timeout_s)
-        return
+        return False
     try:
-        control.request_shutdown(
-            record.endpoint, drain=False, reason="taken down", timeout_s=timeout_s
-        )
-    except CachewError:
-        runs.clear(name, grace_s=timeout_s)
+        control.request_shutdown(record.endpoint, drain=False, reason=_REASON, timeout_s=timeout_s)
+    except CachewError as error:
+        _log.warning("service %s is ended by force: %s", name, error)
+        return False
+    return True
 
 
 def status(service: str, *, timeout_s: float = _CALL_S) -> cachew_pb2.ServiceStatus:
@@ -201,8 +211,8 @@ def status(service: str, *, timeout_s: float = _CALL_S) -> cachew_pb2.ServiceSta
     if found.state == "stopped":
         raise ServiceError(
             f"service {service!r} does not run any more, its dispatcher is gone (see "
-            f"{runs.log_file(service, 'dispatcher')}): start it anew with cachew up {service}, or take "
-            f"away what is left with cachew down {service}"
+            f"{runs.log_file(service, 'dispatcher')}): start it anew with cachew up {service}, or "
+            f"take away what is left with cachew down {service}"
         )
     return control.fetch_status(found.endpoint, timeout_s=timeout_s)
 

@@ -50,15 +50,25 @@ def held(folder: Path, *, timeout_s: float) -> Iterator[None]:
         ServiceError: another command held it all that time.
     """
     deadline = time.monotonic() + timeout_s
-    with _open(folder / _LOCK) as descriptor:
-        while not _try_lock(descriptor, fcntl.LOCK_EX):
-            if time.monotonic() >= deadline:
-                raise ServiceError(
-                    f"another command has been starting or ending service {folder.name!r} for over "
-                    f"{timeout_s:g} s: wait for it or end it, then try again"
-                )
-            time.sleep(POLL_S)
-        yield
+    while True:
+        with _open(folder / _LOCK) as descriptor:
+            if _try_lock(descriptor, fcntl.LOCK_EX) and _is_still(folder / _LOCK, descriptor):
+                yield
+                return
+        if time.monotonic() >= deadline:
+            raise ServiceError(
+                f"another command has been starting or ending service {folder.name!r} for over "
+                f"{timeout_s:g} s: wait for it or end it, then try again"
+            )
+        time.sleep(POLL_S)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    """Whether the file at that path is the locked one: an old service's folder may be removed."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def is_held(folder: Path) -> bool:

@@ -12,10 +12,12 @@ A service's folder, `CACHEW_HOME/services/NAME`, holds
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +30,9 @@ from cachew_core.service_record import ServiceRecord, read_record, service_folde
 from cachew_core.settings import LocalSettings
 
 _log = logging.getLogger(__name__)
+
+LOGS_KEPT_S = 7 * 24 * 3600.0
+"""Pipelines start services under ever new names; a week is long enough to see what went wrong."""
 
 _LEAVING_LOCK_S = 0.2
 """The last process of a run tidies up only if no command is doing so already."""
@@ -129,6 +134,25 @@ def _remove_scratch(path: Path) -> None:
     except ValidationError as error:
         _log.warning("%s can't be read, so its temporary files stay: %s", path, error)
         path.unlink()
+
+
+def forget_old_logs() -> None:
+    """Removes the folders of services that ended longer than `LOGS_KEPT_S` ago."""
+    home = LocalSettings.load().home / "services"
+    for folder in list(home.iterdir()) if home.is_dir() else []:
+        if _is_old(folder):
+            with contextlib.suppress(ServiceError), locks.held(folder, timeout_s=0):
+                if not has_begun(folder.name):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_old(folder: Path) -> bool:
+    try:
+        last = max(log.stat().st_mtime for log in (folder / "logs").iterdir())
+    except (OSError, ValueError):
+        # No logs: it is being begun, or is no service's folder.
+        return False
+    return time.time() - last > LOGS_KEPT_S and not has_begun(folder.name)
 
 
 @contextmanager

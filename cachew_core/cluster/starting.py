@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from cachew_core import rpc
 from cachew_core.cluster import control, locks, processes, runs
 from cachew_core.errors import ServiceError, ServiceUnavailableError, SettingsError
 from cachew_core.service_record import ServiceRecord, service_folder, write_record
-from cachew_core.settings import LocalSettings, config_path
+from cachew_core.settings import DispatcherSettings, LocalSettings, config_path
 
 CACHEW_COMMAND = (sys.executable, "-m", "cachew_core.cli")
 
@@ -30,17 +30,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to start. None: what the settings say."""
+    """What to start."""
 
-    name: str
+    dispatcher: DispatcherSettings
     workers: int
-    host: str | None = None
-    port: int | None = None
-    idle_timeout_s: float | None = None
-    first_client_timeout_s: float | None = None
-    ready_timeout_s: float = 60.0
-    command: Sequence[str] = field(default=CACHEW_COMMAND)
+    ready_timeout_s: float
+    command: Sequence[str]
     """What runs the commands `dispatcher` and `worker`."""
+
+    @property
+    def name(self) -> str:
+        """The service's name."""
+        return self.dispatcher.name
 
 
 def start(plan: Plan) -> ServiceRecord:
@@ -63,20 +64,18 @@ def start(plan: Plan) -> ServiceRecord:
 
 def _check_port(plan: Plan) -> None:
     """Finds a port in use before anything runs; the dispatcher would find it seconds later."""
-    if not plan.port:
-        return
-    host = plan.host or "127.0.0.1"
+    host, port = plan.dispatcher.host, plan.dispatcher.port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            host, plan.port, type=socket.SOCK_STREAM
+            host.strip("[]"), port, type=socket.SOCK_STREAM
         )[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
         raise ServiceError(
-            f"service {plan.name!r} can't listen on {host}:{plan.port}: {error}; "
-            "take another port, or none to get a free one"
+            f"service {plan.name!r} can't listen on {host}:{port}: {error}; "
+            "take another address or port (port 0 is a free one)"
         ) from error
 
 
@@ -121,18 +120,17 @@ class _Start:
         return (self._folder / "run" / "endpoint").absolute()
 
     def _dispatcher_flags(self) -> list[str]:
-        plan = self._plan
-        work_dir = (self._folder / "run" / "work").absolute()
-        given = {
-            "--name": plan.name,
-            "--host": plan.host,
-            "--port": plan.port,
-            "--idle-timeout": plan.idle_timeout_s,
-            "--first-client-timeout": plan.first_client_timeout_s,
-            "--work-dir": work_dir,
-            "--endpoint-file": self._endpoint_file,
+        settings = self._plan.dispatcher
+        flags = {
+            "name": settings.name,
+            "host": settings.host,
+            "port": settings.port,
+            "idle-timeout": settings.idle_timeout_s,
+            "first-client-timeout": settings.first_client_timeout_s,
+            "work-dir": (self._folder / "run" / "work").absolute(),
+            "endpoint-file": self._endpoint_file,
         }
-        return [f"{flag}={value}" for flag, value in given.items() if value is not None]
+        return [f"--{flag}={value}" for flag, value in flags.items()]
 
     def _worker_flags(self, endpoint: str) -> list[str]:
         host = rpc.address_of(endpoint).rpartition(":")[0]
@@ -180,6 +178,19 @@ class _Start:
             "\n  ".join(
                 [f"service {self._plan.name!r} did not start: {what}; {path} ends with:", *tail]
             )
+        )
+
+
+def check_host(host: str) -> None:
+    """Refuses an address at which nobody can be reached.
+
+    Raises:
+        SettingsError: it means "every address of this machine".
+    """
+    if host in ("0.0.0.0", "::", "[::]", ""):
+        raise SettingsError(
+            f"host={host!r} is no address that trainers could be told: take this machine's name or "
+            "one of its addresses"
         )
 
 

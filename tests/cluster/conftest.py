@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cachew_core import rpc
+from cachew_core.cluster import processes
+
+
+def _run_processes(home: Path) -> list[psutil.Process]:
+    """All processes that belong to a service under that folder, whatever its name."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            run = process.environ().get(processes.RUN_VARIABLE, "")
+            alive = process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.Error, OSError):
+            continue
+        if alive and run.startswith(f"{home.resolve()}{os.sep}"):
+            found.append(process)
+    return found
+
+
+def _scratch_folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("cachew-*"))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A CACHEW_HOME of the test's own; at the end no process of a service in it may be left."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("CACHEW_HOME", str(folder))
+    monkeypatch.chdir(tmp_path)
+    yield folder
+    left = _run_processes(folder)
+    for process in left:
+        process.kill()
+    psutil.wait_procs(left, timeout=5)
+    assert not left, "processes were left"
+
+
+@pytest.fixture
+def nothing_left(home: Path) -> Callable[..., None]:
+    """A check that of a service nothing but its logs and locks is there any more."""
+    before = _scratch_folders()
+
+    def check(name: str, endpoint: str | None = None) -> None:
+        assert _run_processes(home) == []
+        left = {path.name for path in (home / "services" / name).iterdir()}
+        assert left <= {"logs", "lock", "stop"}
+        assert _scratch_folders() <= before | _others_scratch()
+        if endpoint is not None:
+            assert not is_listening(endpoint)
+
+    def _others_scratch() -> set[Path]:
+        # Services of other tests and people on this machine.
+        used = set()
+        for process in psutil.process_iter():
+            try:
+                used.add(Path(process.environ().get("TMPDIR", "/")))
+            except (psutil.Error, OSError):
+                continue
+        return used
+
+    return check
+
+
+def is_listening(endpoint: str) -> bool:
+    port = int(rpc.address_of(endpoint).rpartition(":")[2])
+    return any(
+        connection.laddr.port == port
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    )
+
+
+@pytest.fixture
+def fake() -> tuple[str, ...]:
+    """The command of a service without TensorFlow."""
+    return sys.executable, str(Path(__file__).with_name("fake_cachew.py"))
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """Waits for a condition; fails when it does not come true in time."""
+
+    def wait(condition: Callable[[], object], *, within_s: float = 20) -> None:
+        deadline = time.monotonic() + within_s
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come true in time"
+            time.sleep(0.05)
+
+    return wait
