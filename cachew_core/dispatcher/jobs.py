@@ -64,7 +64,7 @@ class Client:
     """One `distribute` call of one trainer.
 
     Attributes:
-        connected: its stream is open; a trainer that was killed loses it at once.
+        connected: from its registration to its stream's end; a trainer that was killed loses it at once.
         seen_at: monotonic seconds of its last sign of life.
     """
 
@@ -73,7 +73,7 @@ class Client:
     host: str
     pid: int
     seen_at: float
-    connected: bool = False
+    connected: bool = True
     readers: dict[int, Reader] = field(default_factory=dict)  # by iterator
     opened: int = 0
     notices: list[cachew_pb2.ClientNotice] = field(default_factory=list)
@@ -180,6 +180,11 @@ class Job:
         return not self.request.job_name
 
     @property
+    def held(self) -> bool:
+        """Whether a trainer that lives reads it, so that its name can't be another pipeline's."""
+        return any(client.connected for client in self.clients.values())
+
+    @property
     def most_workers(self) -> int | None:
         """More are of no use."""
         return 1 if self.request.single_worker else None
@@ -260,14 +265,9 @@ class JobBook:
                 reading it.
         """
         job = self._named(request.job_name) if request.job_name else None
-        if job is not None and not job.ended:
+        if job is not None and job.held:
             self._check_same(job, request)
-            return job
-        if (
-            job is not None
-            and job.request.fingerprint == request.fingerprint
-            and _reading(job.request) == _reading(request)
-        ):
+        if job is not None and _same(job.request, request):
             return job
         number = next(self._ids)
         name = request.job_name or f"private-{number}"
@@ -287,13 +287,18 @@ class JobBook:
                 f"{job.request.fingerprint[:12]}, this one {request.fingerprint[:12]}): take another "
                 "name, or give all trainers of this job the same pipeline"
             )
-        if _reading(job.request) != _reading(request):
+        if not _same(job.request, request):
             raise PipelineError(
                 f"job_name={job.name!r} is read with other arguments by its other trainers: give all "
                 "of them the same processing_mode, compression, num_consumers and cross_trainer_cache"
             )
 
 
-def _reading(request: cachew_pb2.RegisterPipelineRequest) -> tuple[object, ...]:
+def _same(one: cachew_pb2.RegisterPipelineRequest, other: cachew_pb2.RegisterPipelineRequest) -> bool:
+    return _identity(one) == _identity(other)
+
+
+def _identity(request: cachew_pb2.RegisterPipelineRequest) -> tuple[object, ...]:
     consumers = request.num_consumers if request.HasField("num_consumers") else None
-    return request.processing_mode, request.compression, consumers, request.cross_trainer_cache
+    reading = request.processing_mode, request.compression, consumers, request.cross_trainer_cache
+    return request.fingerprint, *reading

@@ -282,6 +282,7 @@ class Scheduler:
                 self._stop(generation)
         if self._stopping:
             await asyncio.wait(self._stopping, timeout=5)
+        self._ports.close()
 
 
 class _Patience:

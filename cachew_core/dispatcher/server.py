@@ -170,9 +170,7 @@ class Dispatcher:
         now = self._clock()
         for job in list(self._book.jobs.values()):
             for client in list(job.clients.values()):
-                if client.connected:
-                    client.seen_at = now
-                elif now - client.seen_at > self._settings.client_timeout_s:
+                if now - client.seen_at > self._settings.client_timeout_s:
                     await self._epochs.remove_client(
                         client, f"it was silent for {self._settings.client_timeout_s:g} s"
                     )

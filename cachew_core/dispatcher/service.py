@@ -118,6 +118,7 @@ class DispatcherService(cachew_pb2_grpc.DispatcherServicer):
         incoming = asyncio.ensure_future(self._listen_to_client(client, request_iterator))
         try:
             while not incoming.done():
+                client.seen_at = self._clock()
                 while client.notices:
                     yield client.notices.pop(0)
                 await asyncio.wait({incoming}, timeout=NOTICE_INTERVAL_S)
