@@ -26,6 +26,12 @@ from tensorflow.python.data.ops import dataset_ops, iterator_ops, map_op
 # `tf.Variable` in a strategy's scope is a mirrored one; this class is always the plain one.
 from tensorflow.python.ops import resource_variable_ops
 
+# Flat tensor specs of a nested element spec are what dataset nodes declare; no public function gives them.
+from tensorflow.python.data.util import structure
+
+# Functions that `import_graph_def` brings along are known to one graph only; datasets look theirs up in the context.
+from tensorflow.python.eager import context
+
 # `encode_structure` turns an element spec into the bytes that stock keeps with a dataset.
 from tensorflow.python.saved_model import nested_structure_coder
 
@@ -100,6 +106,31 @@ def cpu_variable(initial: tf.Tensor) -> tf.Variable:
     """A variable on the CPU that belongs to no model and no strategy, wherever it is made."""
     with tf.init_scope(), tf.device("CPU:0"):
         return resource_variable_ops.ResourceVariable(initial_value=initial, trainable=False)
+
+
+def register_functions(graph: GraphDef) -> None:
+    """Make a graph's functions known to this process, so that datasets can call and serialize them."""
+    for function in graph.library.function:
+        if not context.context().has_function(function.signature.name):
+            context.context().add_function_def(function)
+
+
+def flat_specs(element_spec: Any) -> tuple[tf.TensorSpec, ...]:
+    """The flat tensors in which datasets hold elements of a spec (ragged and sparse ones as variants)."""
+    return tuple(structure.get_flat_tensor_specs(element_spec))
+
+
+class Respecified(dataset_ops.UnaryDataset):
+    """The same elements under another spec with the same flat tensors; no operator of its own."""
+
+    def __init__(self, input_dataset: tf.data.Dataset, element_spec: Any) -> None:
+        self._spec = element_spec
+        super().__init__(input_dataset, input_dataset._variant_tensor)
+
+    @property
+    def element_spec(self) -> Any:
+        """What the elements are taken for."""
+        return self._spec
 
 
 class SleepDataset(UnaryUnchangedStructureDataset):

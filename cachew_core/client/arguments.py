@@ -1,0 +1,226 @@
+"""The arguments of `distribute`, checked before any network is touched.
+
+Whatever is wrong here is wrong on every run, so it must fail on the line that is wrong, not minutes later in a
+worker's log.
+"""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from cachew_core.errors import PipelineError
+from cachew_core.proto import cachew_pb2
+
+LONGEST_JOB_NAME = 128
+
+_MODES = {
+    "distributed_epoch": cachew_pb2.DISTRIBUTED_EPOCH,
+    "parallel_epochs": cachew_pb2.PARALLEL_EPOCHS,
+}
+_COMPRESSIONS = {
+    None: cachew_pb2.COMPRESSION_NONE,
+    "AUTO": cachew_pb2.COMPRESSION_AUTO,
+    "SNAPPY": cachew_pb2.COMPRESSION_SNAPPY,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How a job is read.
+
+    Attributes:
+        job_name: shared with other trainers; None for a private job.
+        processing_mode: `distributed_epoch` or `parallel_epochs`.
+        compression: None, `AUTO` or `SNAPPY`.
+        max_outstanding_requests: None lets stock choose.
+        prefetch: elements in the buffer behind the service; None lets tf.data choose, 0 is no buffer.
+        consumer_index: this trainer's place in a coordinated read.
+        num_consumers: how many trainers read in step; None for an ordinary read.
+        cross_trainer_cache: stock's `CrossTrainerCache`, or None.
+        target_workers: `AUTO` or `ANY`.
+    """
+
+    job_name: str | None
+    processing_mode: str
+    compression: str | None
+    max_outstanding_requests: int | None
+    prefetch: int | None
+    consumer_index: int | None
+    num_consumers: int | None
+    cross_trainer_cache: Any
+    target_workers: str
+
+    @property
+    def proto_mode(self) -> cachew_pb2.ProcessingMode:
+        """The mode as it is registered."""
+        return _MODES[self.processing_mode]
+
+    @property
+    def proto_compression(self) -> cachew_pb2.Compression:
+        """The compression as it is registered."""
+        return _COMPRESSIONS[self.compression]
+
+
+def checked(
+    *,
+    job_name: Any,
+    processing_mode: Any,
+    compression: Any,
+    max_outstanding_requests: Any,
+    prefetch: Any,
+    consumer_index: Any,
+    num_consumers: Any,
+    cross_trainer_cache: Any,
+    target_workers: Any,
+) -> ReadOptions:
+    """The arguments as values that can be used.
+
+    Raises:
+        PipelineError: one of them can't; names it, its value and what would do.
+    """
+    _check_job_name(job_name)
+    _check_consumers(consumer_index, num_consumers, job_name)
+    _check_cross_trainer_cache(cross_trainer_cache)
+    _check_target_workers(target_workers)
+    return ReadOptions(
+        job_name=job_name,
+        processing_mode=_mode(processing_mode),
+        compression=_compression(compression),
+        max_outstanding_requests=_number(
+            "max_outstanding_requests", max_outstanding_requests, least=1
+        ),
+        prefetch=_number("prefetch", prefetch, least=0),
+        consumer_index=consumer_index,
+        num_consumers=num_consumers,
+        cross_trainer_cache=cross_trainer_cache,
+        target_workers=target_workers,
+    )
+
+
+def check_eager() -> None:
+    """Refuses a call while a graph is being traced.
+
+    Raises:
+        PipelineError: called inside a `tf.function` or a v1 graph.
+    """
+    if not tf.executing_eagerly():
+        raise PipelineError(
+            "distribute was applied inside a tf.function (or a v1 graph), where a pipeline can't be registered: "
+            "apply it outside, and pass the dataset or its iterator into the function"
+        )
+
+
+def _check_job_name(job_name: Any) -> None:
+    if job_name is None:
+        return
+    usable = isinstance(job_name, str) and job_name.strip() and job_name.isprintable()
+    if not usable or len(job_name) > LONGEST_JOB_NAME:
+        raise PipelineError(
+            f"job_name={job_name!r} can't be used: give 1 to {LONGEST_JOB_NAME} printable characters, "
+            "or None for a job of this trainer alone"
+        )
+
+
+def _mode(mode: Any) -> str:
+    policy = tf.data.experimental.service.ShardingPolicy
+    if isinstance(mode, policy):
+        if mode is policy.OFF:
+            return "parallel_epochs"
+        if mode is policy.DYNAMIC:
+            return "distributed_epoch"
+        raise PipelineError(
+            f"processing_mode={mode} can't be used: static sharding deals files out to a list of workers that is fixed "
+            "before the service starts, and here workers come and go; use 'distributed_epoch', which hands files out "
+            "as workers ask for them"
+        )
+    if isinstance(mode, str) and mode in _MODES:
+        return mode
+    raise PipelineError(
+        f"processing_mode={mode!r} can't be used: give 'distributed_epoch' (each element once an epoch) or "
+        "'parallel_epochs' (each worker gives a whole epoch)"
+    )
+
+
+def _compression(compression: Any) -> str | None:
+    if compression is None or (isinstance(compression, str) and compression in _COMPRESSIONS):
+        return compression
+    raise PipelineError(
+        f"compression={compression!r} can't be used: give None, 'AUTO' or 'SNAPPY' ('AUTO' means Snappy)"
+    )
+
+
+def _check_consumers(index: Any, consumers: Any, job_name: Any) -> None:
+    if index is None and consumers is None:
+        return
+    if index is None or consumers is None:
+        raise PipelineError(
+            f"consumer_index={index!r} and num_consumers={consumers!r} go together: give both for a coordinated "
+            "read, or none"
+        )
+    if not is_whole(consumers) or consumers < 1:
+        raise PipelineError(
+            f"num_consumers={consumers!r} can't be used: give the number of trainers, 1 or more"
+        )
+    if not is_whole(index) or not 0 <= index < consumers:
+        raise PipelineError(
+            f"consumer_index={index!r} can't be used: give this trainer's number, from 0 to {consumers - 1}"
+        )
+    if job_name is None:
+        raise PipelineError(
+            f"num_consumers={consumers} needs a job_name: it is how the {consumers} trainers find the same job"
+        )
+
+
+def check_endless(options: ReadOptions, cardinality: int) -> None:
+    """Refuses a coordinated read of data that ends: its consumers would wait for each other for ever.
+
+    Args:
+        options: how the job is read.
+        cardinality: of the user's pipeline; -1 for infinite, -2 for unknown.
+
+    Raises:
+        PipelineError: the read is coordinated and the pipeline is not known to be infinite.
+    """
+    if options.num_consumers is not None and cardinality != tf.data.INFINITE_CARDINALITY:
+        length = "of unknown length" if cardinality < 0 else f"of {cardinality} elements"
+        raise PipelineError(
+            f"num_consumers={options.num_consumers} needs an endless pipeline, and this one is {length}: trainers that "
+            "read in step would wait for each other at its end; add .repeat() before distribute"
+        )
+
+
+def _check_cross_trainer_cache(cache: Any) -> None:
+    kind = tf.data.experimental.service.CrossTrainerCache
+    if cache is not None and not isinstance(cache, kind):
+        raise PipelineError(
+            f"cross_trainer_cache={cache!r} can't be used: give a tf.data.experimental.service.CrossTrainerCache, or None"
+        )
+
+
+def _check_target_workers(target: Any) -> None:
+    if target == "LOCAL":
+        raise PipelineError(
+            "target_workers='LOCAL' can't be used: it reads only from workers inside the trainer's process, and Cachew's "
+            "workers are processes of their own; leave it at 'AUTO'"
+        )
+    if target not in ("AUTO", "ANY"):
+        raise PipelineError(f"target_workers={target!r} can't be used: give 'AUTO' or 'ANY'")
+
+
+def _number(name: str, value: Any, *, least: int) -> int | None:
+    if value is None:
+        return None
+    if not is_whole(value) or value < least:
+        raise PipelineError(
+            f"{name}={value!r} can't be used: give a whole number of {least} or more, or None"
+        )
+    return int(value)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether it is a whole number of any integer type; True and False are not."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -1,0 +1,71 @@
+"""Transformations that need no service: a mark where data may be cached, and a wait without Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from cachew_core import stock
+from cachew_core.client.arguments import is_whole
+from cachew_core.errors import PipelineError
+from cachew_core.pipeline.graph import MARK_PREFIX
+
+Transformation = Callable[["tf.data.Dataset"], "tf.data.Dataset"]
+"""What `tf.data.Dataset.apply` takes."""
+
+_MARK_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+
+_LONGEST_SLEEP_US = 24 * 3600 * 1_000_000
+"""More than a day an element is a mistake of units."""
+
+
+def mark(name: str = "source_cache") -> Transformation:
+    """Marks a place in the pipeline at which the service may cache the data.
+
+    The elements pass unchanged, with the service and without. Put it behind what is expensive and the same in every
+    epoch (reading, decoding) and before what is random (augmentation). Use it as `dataset.apply(cachew.mark())`.
+
+    Args:
+        name: of this place, for logs, status and stored decisions: a letter, then up to 62 letters, digits or
+            underscores. Several marks in one pipeline need different names.
+
+    Raises:
+        PipelineError: the name can't be used.
+    """
+    if not isinstance(name, str) or not _MARK_NAME.fullmatch(name):
+        raise PipelineError(
+            f"mark name {name!r} can't be used: take a letter and up to 62 letters, digits or underscores after it"
+        )
+
+    def apply(dataset: tf.data.Dataset) -> tf.data.Dataset:
+        marked = dataset.take(-1, name=f"{MARK_PREFIX}{name}")
+        options = tf.data.Options()
+        # A take of everything is a no-op, which the optimizer would remove together with its name.
+        options.experimental_optimization.noop_elimination = False
+        return marked.with_options(options)
+
+    return apply
+
+
+def sleep(microseconds: int) -> Transformation:
+    """Waits before each element, on the worker that computes it, without any Python.
+
+    It stands in for work of a known duration in examples, tests and benchmarks.
+
+    Args:
+        microseconds: how long to wait before each element; 0 waits not at all.
+
+    Raises:
+        PipelineError: not a whole number from 0 to a day.
+    """
+    if not is_whole(microseconds) or not 0 <= microseconds <= _LONGEST_SLEEP_US:
+        raise PipelineError(
+            f"sleep of {microseconds!r} microseconds can't be used: give a whole number from 0 to {_LONGEST_SLEEP_US}"
+        )
+
+    def apply(dataset: tf.data.Dataset) -> tf.data.Dataset:
+        return stock.SleepDataset(dataset, int(microseconds))
+
+    return apply
