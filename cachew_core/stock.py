@@ -23,14 +23,14 @@ from tensorflow.python.data.experimental.ops import compression_ops, data_servic
 # `map_op` holds the map that runs its function on the thread that asks (`use_inter_op_parallelism`).
 from tensorflow.python.data.ops import dataset_ops, iterator_ops, map_op
 
-# `tf.Variable` in a strategy's scope is a mirrored one; this class is always the plain one.
-from tensorflow.python.ops import resource_variable_ops
-
 # Flat tensor specs of a nested element spec are what dataset nodes declare; no public function gives them.
 from tensorflow.python.data.util import structure
 
 # Functions that `import_graph_def` brings along are known to one graph only; datasets look theirs up in the context.
 from tensorflow.python.eager import context
+
+# `tf.Variable` in a strategy's scope is a mirrored one; this class is always the plain one.
+from tensorflow.python.ops import resource_variable_ops
 
 # `encode_structure` turns an element spec into the bytes that stock keeps with a dataset.
 from tensorflow.python.saved_model import nested_structure_coder
@@ -93,7 +93,9 @@ def encode_element_spec(element_spec: Any) -> bytes:
 
 def compressed(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The dataset with its elements compressed as stock clients expect them."""
-    return dataset.map(lambda *element: compression_ops.compress(element), num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.map(
+        lambda *element: compression_ops.compress(element), num_parallel_calls=tf.data.AUTOTUNE
+    )
 
 
 def sequential_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
