@@ -1,7 +1,7 @@
 """The arguments of `distribute`, checked before any network is touched.
 
-Whatever is wrong here is wrong on every run, so it must fail on the line that is wrong, not minutes later in a
-worker's log.
+Whatever is wrong here is wrong on every run, so it must fail on the line that is wrong, not minutes
+later in a worker's log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class ReadOptions:
         processing_mode: `distributed_epoch` or `parallel_epochs`.
         compression: None, `AUTO` or `SNAPPY`.
         max_outstanding_requests: None lets stock choose.
-        prefetch: elements in the buffer behind the service; None lets tf.data choose, 0 is no buffer.
+        prefetch: elements in the buffer behind the service; None lets tf.data choose, 0 is no
+            buffer.
         consumer_index: this trainer's place in a coordinated read.
         num_consumers: how many trainers read in step; None for an ordinary read.
         cross_trainer_cache: stock's `CrossTrainerCache`, or None.
@@ -109,8 +110,9 @@ def check_eager() -> None:
     """
     if not tf.executing_eagerly():
         raise PipelineError(
-            "distribute was applied inside a tf.function (or a v1 graph), where a pipeline can't be registered: "
-            "apply it outside, and pass the dataset or its iterator into the function"
+            "distribute was applied inside a tf.function (or a v1 graph), where a pipeline can't "
+            "be registered: apply it outside, and pass the dataset or its iterator into the "
+            "function"
         )
 
 
@@ -120,8 +122,8 @@ def _check_job_name(job_name: Any) -> None:
     usable = isinstance(job_name, str) and job_name.strip() and job_name.isprintable()
     if not usable or len(job_name) > LONGEST_JOB_NAME:
         raise PipelineError(
-            f"job_name={job_name!r} can't be used: give 1 to {LONGEST_JOB_NAME} printable characters, "
-            "or None for a job of this trainer alone"
+            f"job_name={job_name!r} can't be used: give 1 to {LONGEST_JOB_NAME} printable "
+            "characters, or None for a job of this trainer alone"
         )
 
 
@@ -133,15 +135,15 @@ def _mode(mode: Any) -> str:
         if mode is policy.DYNAMIC:
             return "distributed_epoch"
         raise PipelineError(
-            f"processing_mode={mode} can't be used: static sharding deals files out to a list of workers that is fixed "
-            "before the service starts, and here workers come and go; use 'distributed_epoch', which hands files out "
-            "as workers ask for them"
+            f"processing_mode={mode} can't be used: static sharding deals files out to a list of "
+            "workers that is fixed before the service starts, and here workers come and go; use "
+            "'distributed_epoch', which hands files out as workers ask for them"
         )
     if isinstance(mode, str) and mode in _MODES:
         return mode
     raise PipelineError(
-        f"processing_mode={mode!r} can't be used: give 'distributed_epoch' (each element once an epoch) or "
-        "'parallel_epochs' (each worker gives a whole epoch)"
+        f"processing_mode={mode!r} can't be used: give 'distributed_epoch' (each element once an "
+        "epoch) or 'parallel_epochs' (each worker gives a whole epoch)"
     )
 
 
@@ -149,7 +151,8 @@ def _compression(compression: Any) -> str | None:
     if compression is None or (isinstance(compression, str) and compression in _COMPRESSIONS):
         return compression
     raise PipelineError(
-        f"compression={compression!r} can't be used: give None, 'AUTO' or 'SNAPPY' ('AUTO' means Snappy)"
+        f"compression={compression!r} can't be used: give None, 'AUTO' or 'SNAPPY' ('AUTO' means "
+        "Snappy)"
     )
 
 
@@ -158,8 +161,8 @@ def _check_consumers(index: Any, consumers: Any, job_name: Any) -> None:
         return
     if index is None or consumers is None:
         raise PipelineError(
-            f"consumer_index={index!r} and num_consumers={consumers!r} go together: give both for a coordinated "
-            "read, or none"
+            f"consumer_index={index!r} and num_consumers={consumers!r} go together: give both for "
+            "a coordinated read, or none"
         )
     if not is_whole(consumers) or consumers < 1:
         raise PipelineError(
@@ -167,16 +170,18 @@ def _check_consumers(index: Any, consumers: Any, job_name: Any) -> None:
         )
     if not is_whole(index) or not 0 <= index < consumers:
         raise PipelineError(
-            f"consumer_index={index!r} can't be used: give this trainer's number, from 0 to {consumers - 1}"
+            f"consumer_index={index!r} can't be used: give this trainer's number, from 0 to "
+            f"{consumers - 1}"
         )
     if job_name is None:
         raise PipelineError(
-            f"num_consumers={consumers} needs a job_name: it is how the {consumers} trainers find the same job"
+            f"num_consumers={consumers} needs a job_name: it is how the {consumers} trainers find "
+            "the same job"
         )
 
 
 def check_endless(options: ReadOptions, cardinality: int) -> None:
-    """Refuses a coordinated read of data that ends: its consumers would wait for each other for ever.
+    """Refuses a coordinated read of data that ends, where consumers would wait for each other.
 
     Args:
         options: how the job is read.
@@ -188,8 +193,9 @@ def check_endless(options: ReadOptions, cardinality: int) -> None:
     if options.num_consumers is not None and cardinality != tf.data.INFINITE_CARDINALITY:
         length = "of unknown length" if cardinality < 0 else f"of {cardinality} elements"
         raise PipelineError(
-            f"num_consumers={options.num_consumers} needs an endless pipeline, and this one is {length}: trainers that "
-            "read in step would wait for each other at its end; add .repeat() before distribute"
+            f"num_consumers={options.num_consumers} needs an endless pipeline, and this one is "
+            f"{length}: trainers that read in step would wait for each other at its end; add "
+            ".repeat() before distribute"
         )
 
 
@@ -197,15 +203,16 @@ def _check_cross_trainer_cache(cache: Any) -> None:
     kind = tf.data.experimental.service.CrossTrainerCache
     if cache is not None and not isinstance(cache, kind):
         raise PipelineError(
-            f"cross_trainer_cache={cache!r} can't be used: give a tf.data.experimental.service.CrossTrainerCache, or None"
+            f"cross_trainer_cache={cache!r} can't be used: give a "
+            "tf.data.experimental.service.CrossTrainerCache, or None"
         )
 
 
 def _check_target_workers(target: Any) -> None:
     if target == "LOCAL":
         raise PipelineError(
-            "target_workers='LOCAL' can't be used: it reads only from workers inside the trainer's process, and Cachew's "
-            "workers are processes of their own; leave it at 'AUTO'"
+            "target_workers='LOCAL' can't be used: it reads only from workers inside the trainer's "
+            "process, and Cachew's workers are processes of their own; leave it at 'AUTO'"
         )
     if target not in ("AUTO", "ANY"):
         raise PipelineError(f"target_workers={target!r} can't be used: give 'AUTO' or 'ANY'")

@@ -1,6 +1,7 @@
-"""What a trainer asks the service before there is a job: what it is, to register the pipeline, and for workers.
+"""What a trainer asks the service before there is a job: its versions, to register, for workers.
 
-Every way in which that can fail ends in an error of ours that says which way it was, within a deadline.
+Every way in which that can fail ends in an error of ours that says which way it was, within a
+deadline.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cachew_core.settings import ClientSettings
 log = logging.getLogger("cachew.client")
 
 _REGISTER_S = 120
-"""A dispatcher that is there answers in milliseconds; a graph of a GiB takes seconds to send and to read."""
+"""A dispatcher that is there answers in milliseconds; a graph of a GiB takes it seconds."""
 
 _POLL_S = 0.1
 """Between two looks for a first worker."""
@@ -51,7 +52,7 @@ class Connection:
     def __init__(self, endpoint: str, settings: ClientSettings) -> None:
         self.address = rpc.address_of(endpoint)
         self.channel = grpc.insecure_channel(self.address, options=rpc.CHANNEL_OPTIONS)
-        self._stub = cachew_pb2_grpc.DispatcherStub(self.channel)
+        self._stub = cachew_pb2_grpc.DispatcherStub(self.channel)  # type: ignore[no-untyped-call]
         self._settings = settings
         self._kept = False
 
@@ -66,7 +67,9 @@ class Connection:
         request = cachew_pb2.ServiceInfoRequest(client=own)
         deadline_s = self._settings.connect_deadline_s
         try:
-            info = self._stub.GetServiceInfo(request, timeout=deadline_s, wait_for_ready=True)
+            info: cachew_pb2.ServiceInfo = self._stub.GetServiceInfo(
+                request, timeout=deadline_s, wait_for_ready=True
+            )
         except grpc.RpcError as error:
             raise self._unreachable(error, deadline_s) from error
         rpc.check_versions(own, info.versions, who=f"the service at {self.address}")
@@ -75,8 +78,9 @@ class Connection:
     def _unreachable(self, error: grpc.RpcError, deadline_s: float) -> CachewError:
         if error.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE):
             return ServiceUnavailableError(
-                f"dispatcher not reachable at {self.address} within {deadline_s:g} s: start the service, or check the "
-                "address and the network between (connect_deadline_s sets how long to try)"
+                f"dispatcher not reachable at {self.address} within {deadline_s:g} s: start the "
+                "service, or check the address and the network between (connect_deadline_s sets "
+                "how long to try)"
             )
         if error.code() == grpc.StatusCode.UNIMPLEMENTED:
             return ServiceError(
@@ -102,9 +106,12 @@ class Connection:
             ServiceError: it could not.
         """
         try:
-            return self._stub.RegisterPipeline(request, timeout=_REGISTER_S)
+            response: cachew_pb2.RegisterPipelineResponse = self._stub.RegisterPipeline(
+                request, timeout=_REGISTER_S
+            )
         except grpc.RpcError as error:
             raise self._refused(error) from error
+        return response
 
     def await_workers(self) -> None:
         """Returns once the service has a worker.
@@ -118,8 +125,9 @@ class Connection:
         while self.greet().workers == 0:
             if time.monotonic() > end:
                 raise ServiceUnavailableError(
-                    f"0 workers registered at {self.address} after {deadline_s:g} s: start one with "
-                    f"`cachew worker --dispatcher grpc://{self.address}` (workers_deadline_s sets how long to wait)"
+                    f"0 workers registered at {self.address} after {deadline_s:g} s: start one "
+                    f"with `cachew worker --dispatcher grpc://{self.address}` (workers_deadline_s "
+                    "sets how long to wait)"
                 )
             if not told:
                 log.warning(

@@ -1,4 +1,4 @@
-"""`distribute`: hands a pipeline to the service and gives back a dataset of what its workers compute."""
+"""`distribute`: hands a pipeline to the service, and gives back what its workers compute."""
 
 from __future__ import annotations
 
@@ -48,46 +48,57 @@ def distribute(
 ) -> Transformation:
     """Runs the pipeline before it on a service's workers; what comes after it runs in the trainer.
 
-    Use it as `dataset.apply(cachew.distribute(...))`, outside of any `tf.function`. The result is a `tf.data.Dataset` of the
-    same elements as the pipeline's own. The pipeline is registered at once; each iterator over the result is one
-    epoch (or as many as a final `repeat` says), which begins when the iterator is first asked for an element. The values of
-    variables and tables that the pipeline uses are those of the moment of registration.
+    Use it as `dataset.apply(cachew.distribute(...))`, outside of any `tf.function`. The result is a
+    `tf.data.Dataset` of the same elements as the pipeline's own. The pipeline is registered at
+    once; each iterator over the result is one epoch (or as many as a final `repeat` says), which
+    begins when the iterator is first asked for an element. The values of variables and tables that
+    the pipeline uses are those of the moment of registration.
 
-    Batches are exact: one trainer gets as many batches of each size in each epoch as a local run gives.
+    Batches are exact: one trainer gets as many batches of each size in each epoch as a local run
+    gives.
 
-    **Sharing a job.** Trainers that give the same `job_name` and the same pipeline share each epoch: an element goes to one
-    of them. An iterator joins the job's newest open epoch, if this trainer has not read from it yet and one of
-    its readers is still connected; otherwise it starts the next epoch. So a trainer that comes when an epoch is finished
-    starts the next one (and its log says so), and so does one that dropped its iterator half-way and comes back. A restarted
-    trainer counts as a new one. An epoch that all its readers left ends as `abandoned`.
+    **Sharing a job.** Trainers that give the same `job_name` and the same pipeline share each
+    epoch: an element goes to one of them. An iterator joins the job's newest open epoch, if this
+    trainer has not read from it yet and one of its readers is still connected; otherwise it starts
+    the next epoch. So a trainer that comes when an epoch is finished starts the next one (and its
+    log says so), and so does one that dropped its iterator half-way and comes back. A restarted
+    trainer counts as a new one. An epoch that all its readers left ends as `abandoned`. Each
+    trainer of a job makes its own batches whole, with a last, smaller one of its own.
 
     Args:
-        service: `grpc://host:port`, or the name of a service on this machine. Default: the environment's `CACHEW_SERVICE`.
-            With neither, the pipeline runs in this process, with the same elements, and a line in the log says so.
-        job_name: up to 128 printable characters that identify a job which several trainers share. Default: a job of this
-            trainer alone.
+        service: `grpc://host:port`, or the name of a service on this machine. Default: the
+            environment's `CACHEW_SERVICE`. With neither, the pipeline runs in this process, with
+            the same elements, and a line in the log says so.
+        job_name: up to 128 printable characters that identify a job which several trainers share.
+            Default: a job of this trainer alone.
         processing_mode: what the workers do with the data.
-            `"distributed_epoch"` (default; `ShardingPolicy.DYNAMIC`): the input's files or elements are handed out to the
-            workers as they ask for them. Each element once an epoch, in no fixed order. Workers come and go in mid-epoch.
-            A pipeline whose result would differ if its input were split runs whole on one worker, with a warning.
-            `"parallel_epochs"` (`ShardingPolicy.OFF`): each worker runs the whole pipeline. With n workers an epoch has
-            n times the data, each worker's in an order of its own; their number is fixed while an epoch lasts.
-        compression: of elements on their way to the trainer: None (default), `"SNAPPY"`, or `"AUTO"`, which means Snappy.
-            It pays where the network is slower than 300 MB/s or so.
-        max_outstanding_requests: elements that may be under way to this trainer, which bounds its memory. Default:
-            chosen by tf.data, by the number of workers.
-        prefetch: elements in the buffer behind the service. Default: chosen by tf.data. 0: none. Use this and not
-            `.prefetch()` behind `distribute`: that hides from the service how long the trainer waits.
-        consumer_index: this trainer's number, from 0, in a coordinated read: `num_consumers` trainers get their elements
-            in turn, each the same number of them.
-        num_consumers: how many trainers read in turn. Needs `job_name`, `consumer_index` and an endless pipeline.
-        cross_trainer_cache: a `tf.data.experimental.service.CrossTrainerCache`: trainers with different ids get the same
-            elements out of a window in the workers' memory. Default: none.
+            `"distributed_epoch"` (default; `ShardingPolicy.DYNAMIC`): the input's files or elements
+            are handed out to the workers as they ask for them. Each element once an epoch, in no
+            fixed order. Workers come and go in mid-epoch. A pipeline whose result would differ if
+            its input were split runs whole on one worker, with a warning. `"parallel_epochs"`
+            (`ShardingPolicy.OFF`): each worker runs the whole pipeline. With n workers an epoch has
+            n times the data, each worker's in an order of its own; their number is fixed while an
+            epoch lasts.
+        compression: of elements on their way to the trainer: None (default), `"SNAPPY"`, or
+            `"AUTO"`, which means Snappy. It pays where the network is slower than 300 MB/s or so.
+        max_outstanding_requests: elements that may be under way to this trainer, which bounds its
+            memory. Default: chosen by tf.data, by the number of workers.
+        prefetch: elements in the buffer behind the service. Default: chosen by tf.data. 0: none.
+            Use this and not `.prefetch()` behind `distribute`: that hides from the service how long
+            the trainer waits.
+        consumer_index: this trainer's number, from 0, in a coordinated read: `num_consumers`
+            trainers get their elements in turn, each the same number of them.
+        num_consumers: how many trainers read in turn. Needs `job_name`, `consumer_index` and an
+            endless pipeline.
+        cross_trainer_cache: a `tf.data.experimental.service.CrossTrainerCache`: trainers with
+            different ids get the same elements out of a window in the workers' memory. Default:
+            none.
         target_workers: `"AUTO"` (default) or `"ANY"`; stock's `"LOCAL"` has no meaning here.
         connect_deadline_s: seconds to try to reach the service. Default: 60.
-        workers_deadline_s: seconds to wait for a first worker, now and at each epoch's start. Default: 60.
-        task_refresh_interval_ms: milliseconds between two looks for new workers and for the epoch's end. Default: 50.
-            Raise it when very many trainers share a dispatcher.
+        workers_deadline_s: seconds to wait for a first worker, now and at each epoch's start.
+            Default: 60.
+        task_refresh_interval_ms: milliseconds between two looks for new workers and for the epoch's
+            end. Default: 50. Raise it when very many trainers share a dispatcher.
         metrics_interval_s: seconds between two reports of batch, wait and step times. Default: 1.
         max_graph_bytes: a larger pipeline graph is refused. Default: 1 GiB.
 
@@ -97,11 +108,14 @@ def distribute(
         What `tf.data.Dataset.apply` takes.
 
     Raises:
-        PipelineError: an argument, or (when applied) the pipeline, can't be used; names it and says what to do.
+        PipelineError: an argument, or (when applied) the pipeline, can't be used; names it and says
+            what to do.
         SettingsError: `service` or a setting can't be used.
-        ServiceUnavailableError: when applied: not reachable, or without a worker, within the deadline.
+        ServiceUnavailableError: when applied: not reachable, or without a worker, within the
+            deadline.
         VersionMismatchError: when applied: trainer and service don't understand each other.
-        ServiceError: when applied: the service refused for a reason of its own, such as its shutdown.
+        ServiceError: when applied: the service refused for a reason of its own, such as its
+            shutdown.
     """
     options = arguments.checked(
         job_name=job_name,
@@ -139,8 +153,8 @@ def _endpoint(service: str | None) -> str | None:
         return None
     if not service.strip():
         raise SettingsError(
-            f"service={service!r} can't be used: give grpc://host:port or a local service's name, or leave it (and "
-            "CACHEW_SERVICE) unset to run the pipeline in this process"
+            f"service={service!r} can't be used: give grpc://host:port or a local service's name, "
+            "or leave it (and CACHEW_SERVICE) unset to run the pipeline in this process"
         )
     if rpc.is_endpoint(service):
         rpc.address_of(service)
@@ -148,8 +162,8 @@ def _endpoint(service: str | None) -> str | None:
     record = read_record(service)
     if record is None:
         raise ServiceUnavailableError(
-            f"there is no service {service!r} on this machine: start it with `cachew up {service}`, or give the "
-            "endpoint of a service elsewhere as grpc://host:port"
+            f"there is no service {service!r} on this machine: start it with `cachew up "
+            f"{service}`, or give the endpoint of a service elsewhere as grpc://host:port"
         )
     return record.endpoint
 
@@ -204,8 +218,9 @@ def _check_size(prepared: Prepared, info: cachew_pb2.ServiceInfo, address: str) 
     """Refuses a graph that the service would refuse, before it is sent."""
     if len(prepared.graph) > info.max_graph_bytes:
         raise PipelineError(
-            f"the pipeline's graph has {len(prepared.graph)} bytes, and the service at {address} takes "
-            f"{info.max_graph_bytes} (its max_graph_bytes): write the data that stands in the graph to files"
+            f"the pipeline's graph has {len(prepared.graph)} bytes, and the service at {address} "
+            f"takes {info.max_graph_bytes} (its max_graph_bytes): write the data that stands in "
+            "the graph to files"
         )
 
 
@@ -266,7 +281,8 @@ def _passes(
     """The passes that one iterator makes, measured."""
     if options.job_name is None or prepared.repeats != tf.data.INFINITE_CARDINALITY:
         return meter.attach(one_pass).repeat(prepared.repeats)
-    # `repeat` ends at a pass that was empty from its start, and a pass is empty for a trainer whose fellows took all.
+    # `repeat` ends at a pass that was empty from its start, and a pass is empty for a trainer whose
+    # fellows took all.
     return meter.attach(one_pass, passes=prepared.repeats)
 
 

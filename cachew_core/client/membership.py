@@ -1,9 +1,10 @@
 """A trainer's tie to its job, for as long as one distributed dataset lives.
 
-A stream stays open in a daemon thread: measurements go up, notices come down, and its end tells the service that the
-trainer has left. It ends when the dataset is no longer referenced and when the interpreter exits; a trainer that is killed
-ends it by dying. When the dispatcher is gone the stream is opened anew again and again: it may be restarted, and
-meanwhile the workers go on serving the trainer.
+A stream stays open in a daemon thread: measurements go up, notices come down, and its end tells the
+service that the trainer has left. It ends when the dataset is no longer referenced and when the
+interpreter exits; a trainer that is killed ends it by dying. When the dispatcher is gone the stream
+is opened anew again and again: it may be restarted, and meanwhile the workers go on serving the
+trainer.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Membership:
         self._thread.start()
 
     def leave(self) -> None:
-        """Ends it soon. Does not wait and takes no lock; may be called from anywhere and more than once."""
+        """Ends it soon, without waiting or locking; may be called from anywhere, many times."""
         self._leave.put(None)
 
     def join(self, timeout_s: float) -> bool:
@@ -113,7 +114,8 @@ class Membership:
                 error = self._one_stream()
                 if error is not None and error.code() in _FINAL:
                     self.say(
-                        f"{self._connection.address} no longer serves this trainer: {error.details()}"
+                        f"{self._connection.address} no longer serves this trainer: "
+                        f"{error.details()}"
                     )
                     return
                 if self._taken:
@@ -126,7 +128,7 @@ class Membership:
 
     def _one_stream(self) -> grpc.RpcError | None:
         """Runs one stream to its end, and returns the error if that was not in order."""
-        stub = cachew_pb2_grpc.DispatcherStub(self._connection.channel)
+        stub = cachew_pb2_grpc.DispatcherStub(self._connection.channel)  # type: ignore[no-untyped-call]
         try:
             for notice in stub.ConnectClient(self._messages()):
                 warning = notice.level == cachew_pb2.ClientNotice.WARNING

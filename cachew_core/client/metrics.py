@@ -1,9 +1,10 @@
 """What a trainer's iterators cost it in waiting, measured in the graph: no Python runs per element.
 
-The dataset is zipped behind a source whose element, the time, is made when the trainer asks; one map behind both sees
-when the answer is there. Each iterator writes running totals into a row of its own of one variable, which a thread
-reads now and then. A new iterator takes the next row when it is first asked, just before it opens its epoch, so
-that rows and epochs are counted alike; one that is made and never asked takes no row and opens no epoch.
+The dataset is zipped behind a source whose element, the time, is made when the trainer asks; one
+map behind both sees when the answer is there. Each iterator writes running totals into a row of its
+own of one variable, which a thread reads now and then. A new iterator takes the next row when it is
+first asked, just before it opens its epoch, so that rows and epochs are counted alike; one that is
+made and never asked takes no row and opens no epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import tensorflow as tf
 from cachew_core import stock
 
 ROWS = 256
-"""Iterators whose totals are kept; the next one overwrites the oldest. Far more than are open at one time."""
+"""Iterators whose totals are kept; the next one overwrites the oldest. Far more than are open at
+one time.
+"""
 
 _NUMBER, _ELEMENTS, _WAITED, _OPENED, _FIRST, _LAST, _COLUMNS = range(7)
 
@@ -58,7 +61,8 @@ class IteratorMeter:
 
         Args:
             dataset: one iterator over it is one pass.
-            passes: how many passes one iterator over the result makes; -1 is without end. Each has a row.
+            passes: how many passes one iterator over the result makes; -1 is without end. Each has
+                a row.
         """
         starts = tf.data.Dataset.from_tensors(0).repeat(passes)
         rows = stock.sequential_map(starts, self._open_row)
@@ -82,7 +86,8 @@ class IteratorMeter:
         answer = tf.timestamp()
         number, elements, waited, opened, first, _ = tf.unstack(tf.gather(self._rows, row))
         is_first = tf.equal(elements, 0)
-        # The first answer was asked for when the row was opened: between lies the service's hand-shake.
+        # The first answer was asked for when the row was opened: between lies the service's
+        # hand-shake.
         request = tf.where(is_first, opened, request)
         first = tf.where(is_first, answer, first)
         totals = tf.stack([number, elements + 1, waited + answer - request, opened, first, answer])

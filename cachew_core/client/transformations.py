@@ -1,9 +1,10 @@
-"""Transformations that need no service: a mark where data may be cached, and a wait without Python."""
+"""Transformations that need no service: a mark where data may be cached, a wait without Python."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -24,20 +25,18 @@ _LONGEST_SLEEP_US = 24 * 3600 * 1_000_000
 def mark(name: str = "source_cache") -> Transformation:
     """Marks a place in the pipeline at which the service may cache the data.
 
-    The elements pass unchanged, with the service and without. Put it behind what is expensive and the same in every
-    epoch (reading, decoding) and before what is random (augmentation). Use it as `dataset.apply(cachew.mark())`.
+    The elements pass unchanged, with the service and without. Put it behind what is expensive and
+    the same in every epoch (reading, decoding) and before what is random (augmentation). Use it as
+    `dataset.apply(cachew.mark())`.
 
     Args:
-        name: of this place, for logs, status and stored decisions: a letter, then up to 62 letters, digits or
-            underscores. Several marks in one pipeline need different names.
+        name: of this place, for logs, status and stored decisions: a letter, then up to 62 letters,
+            digits or underscores. Several marks in one pipeline need different names.
 
     Raises:
         PipelineError: the name can't be used.
     """
-    if not isinstance(name, str) or not _MARK_NAME.fullmatch(name):
-        raise PipelineError(
-            f"mark name {name!r} can't be used: take a letter and up to 62 letters, digits or underscores after it"
-        )
+    _check_name(name)
 
     def apply(dataset: tf.data.Dataset) -> tf.data.Dataset:
         marked = dataset.take(-1, name=f"{MARK_PREFIX}{name}")
@@ -47,6 +46,14 @@ def mark(name: str = "source_cache") -> Transformation:
         return marked.with_options(options)
 
     return apply
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not _MARK_NAME.fullmatch(name):
+        raise PipelineError(
+            f"mark name {name!r} can't be used: take a letter and up to 62 letters, digits or "
+            "underscores after it"
+        )
 
 
 def sleep(microseconds: int) -> Transformation:
@@ -62,7 +69,8 @@ def sleep(microseconds: int) -> Transformation:
     """
     if not is_whole(microseconds) or not 0 <= microseconds <= _LONGEST_SLEEP_US:
         raise PipelineError(
-            f"sleep of {microseconds!r} microseconds can't be used: give a whole number from 0 to {_LONGEST_SLEEP_US}"
+            f"sleep of {microseconds!r} microseconds can't be used: give a whole number from 0 to "
+            f"{_LONGEST_SLEEP_US}"
         )
 
     def apply(dataset: tf.data.Dataset) -> tf.data.Dataset:
