@@ -30,7 +30,8 @@ class CachewOperator(BaseOperator):
 
     def _name(self) -> str:
         """The service's name, once the templates are rendered."""
-        return valid_service_name(self.service_name)
+        # Where a DAG renders templates as Python objects, a name of digits becomes a number.
+        return valid_service_name(str(self.service_name))
 
     def _refuse_if_killed(self) -> None:
         """Raises if the task was killed.

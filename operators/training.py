@@ -164,6 +164,8 @@ class CachewTrainingOperator(CachewOperator):
             errors="replace",
         ) as self._guard:
             try:
+                # The kill may have come while there was no guard yet that it could end.
+                self._refuse_if_killed()
                 return self._follow(self._guard, tail)
             finally:
                 _end(self._guard, timeout_s=self.kill_grace_s + _GUARD_MARGIN_S)
