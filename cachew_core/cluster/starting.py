@@ -6,16 +6,16 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from cachew_core import rpc
 from cachew_core.cluster import control, locks, processes, runs
 from cachew_core.errors import ServiceError, ServiceUnavailableError, SettingsError
 from cachew_core.service_record import ServiceRecord, service_folder, write_record
-from cachew_core.settings import DispatcherSettings, LocalSettings, config_path
+from cachew_core.settings import AgentSettings, DispatcherSettings, LocalSettings, config_path
 
 CACHEW_COMMAND = (sys.executable, "-m", "cachew_core.cli")
 
@@ -51,9 +51,9 @@ def start(plan: Plan) -> ServiceRecord:
         ServiceError: it did not start, in time or at all, or was taken down; nothing of it is left
             but its logs.
     """
-    _check_port(plan)
     try:
-        record = _Start(plan).run()
+        with _reserved(plan.dispatcher) as port:
+            record = _Start(plan, port).run()
         write_record(record)
         return record
     # An interrupted command must not leave a half service behind either.
@@ -62,39 +62,59 @@ def start(plan: Plan) -> ServiceRecord:
         raise
 
 
-def _check_port(plan: Plan) -> None:
-    """Finds a port in use before anything runs; the dispatcher would find it seconds later."""
-    host, port = plan.dispatcher.host, plan.dispatcher.port
+@contextmanager
+def _reserved(settings: DispatcherSettings) -> Iterator[int]:
+    """Keeps a port until the dispatcher listens on it, so that workers can be told at once.
+
+    The socket never listens, and lets only those in that name its number; Linux gives it to nobody
+    who asks for a free one.
+    """
+    host, port = settings.host.strip("[]"), settings.port
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        holder = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
-        raise ServiceError(
-            f"service {plan.name!r} can't listen on {host}:{port}: {error}; "
-            "take another address or port (port 0 is a free one)"
-        ) from error
+        raise _no_port(settings, error) from error
+    with holder:
+        try:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(address)
+        except OSError as error:
+            raise _no_port(settings, error) from error
+        yield holder.getsockname()[1]
+
+
+def _no_port(settings: DispatcherSettings, error: OSError) -> ServiceError:
+    return ServiceError(
+        f"service {settings.name!r} can't listen on {settings.host}:{settings.port}: {error}; "
+        "take another address or port (port 0 is a free one)"
+    )
 
 
 class _Start:
     """One start: a deadline, and the processes that must not die before it is done."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, port: int) -> None:
+        host = plan.dispatcher.host.strip("[]")
         self._plan = plan
+        self._host = host
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._folder = service_folder(plan.name)
         self._deadline = time.monotonic() + plan.ready_timeout_s
         self._started: dict[str, tuple[int, float]] = {}
 
     def run(self) -> ServiceRecord:
         environment = self._environment() | runs.begin(self._plan.name)
+        # Both at once: each imports TensorFlow for seconds.
         self._launch("dispatcher", self._dispatcher_flags(), environment)
-        endpoint = self._wait_for("its dispatcher did not listen", self._read_endpoint)
-        self._launch("worker", self._worker_flags(endpoint), environment)
+        self._launch("worker", self._worker_flags(), environment)
+        endpoint = self._wait_for(
+            "its dispatcher did not listen", "dispatcher", self._read_endpoint
+        )
         self._wait_for(
-            f"not all of its {self._plan.workers} workers came", lambda: self._has_workers(endpoint)
+            f"not all of its {self._plan.workers} workers came",
+            "worker",
+            lambda: self._has_workers(endpoint),
         )
         dispatcher, agent = self._started["dispatcher"], self._started["worker"]
         return ServiceRecord(
@@ -123,8 +143,8 @@ class _Start:
         settings = self._plan.dispatcher
         flags = {
             "name": settings.name,
-            "host": settings.host,
-            "port": settings.port,
+            "host": self._address.rpartition(":")[0],
+            "port": self._address.rpartition(":")[2],
             "idle-timeout": settings.idle_timeout_s,
             "first-client-timeout": settings.first_client_timeout_s,
             "work-dir": (self._folder / "run" / "work").absolute(),
@@ -132,9 +152,15 @@ class _Start:
         }
         return [f"--{flag}={value}" for flag, value in flags.items()]
 
-    def _worker_flags(self, endpoint: str) -> list[str]:
-        host = rpc.address_of(endpoint).rpartition(":")[0]
-        return [f"--dispatcher={endpoint}", f"--slots={self._plan.workers}", f"--host={host}"]
+    def _worker_flags(self) -> list[str]:
+        patience_s = AgentSettings.load().dispatcher_deadline_s
+        return [
+            f"--dispatcher=grpc://{self._address}",
+            f"--slots={self._plan.workers}",
+            f"--host={self._host}",
+            # It comes before its dispatcher, and gives up no sooner than we do.
+            f"--dispatcher-deadline={max(self._plan.ready_timeout_s, patience_s)}",
+        ]
 
     def _launch(self, part: str, flags: list[str], environment: dict[str, str]) -> None:
         pid = processes.launch(
@@ -158,7 +184,7 @@ class _Start:
             return None
         return len(status.workers) >= self._plan.workers or None
 
-    def _wait_for(self, otherwise: str, look: Callable[[], T | None]) -> T:
+    def _wait_for(self, otherwise: str, slow: str, look: Callable[[], T | None]) -> T:
         while (found := look()) is None:
             if locks.is_stop_requested(self._folder):
                 raise ServiceError(f"service {self._plan.name!r} was taken down while it started")
@@ -166,8 +192,7 @@ class _Start:
                 if not processes.is_alive(pid, started):
                     raise self._failed(f"its {part} process ended", part)
             if time.monotonic() >= self._deadline:
-                last = list(self._started)[-1]
-                raise self._failed(f"{otherwise} within {self._plan.ready_timeout_s:g} s", last)
+                raise self._failed(f"{otherwise} within {self._plan.ready_timeout_s:g} s", slow)
             time.sleep(processes.POLL_S)
         return found
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -28,17 +29,21 @@ def _run_processes(home: Path) -> list[psutil.Process]:
     return found
 
 
-def _scratch_folders() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("cachew-*"))
-
-
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A CACHEW_HOME of the test's own; at the end no process of a service in it may be left."""
     folder = tmp_path / "home"
     monkeypatch.setenv("CACHEW_HOME", str(folder))
     monkeypatch.chdir(tmp_path)
-    yield folder
+    # A folder for temporary files of the test's own, too, with a path short enough for sockets.
+    with tempfile.TemporaryDirectory(prefix="t-") as temporary:
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
+        monkeypatch.setenv("TMPDIR", temporary)
+        yield folder
+        _end_all(folder)
+
+
+def _end_all(folder: Path) -> None:
     left = _run_processes(folder)
     for process in left:
         process.kill()
@@ -49,33 +54,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def nothing_left(home: Path) -> Callable[..., None]:
     """A check that of a service nothing but its logs and locks is there any more."""
-    before = _scratch_folders()
 
     def check(name: str, endpoint: str | None = None) -> None:
         assert _run_processes(home) == []
         left = {path.name for path in (home / "services" / name).iterdir()}
         assert left <= {"logs", "lock", "stop"}
-        assert _scratch_folders() <= before | _others_scratch()
+        assert list(Path(tempfile.gettempdir()).iterdir()) == []
         if endpoint is not None:
-            assert not is_listening(endpoint)
-
-    def _others_scratch() -> set[Path]:
-        # Services of other tests and people on this machine.
-        used = set()
-        for process in psutil.process_iter():
-            try:
-                used.add(Path(process.environ().get("TMPDIR", "/")))
-            except (psutil.Error, OSError):
-                continue
-        return used
+            assert not _is_listening(endpoint)
 
     return check
 
 
-def is_listening(endpoint: str) -> bool:
+def _is_listening(endpoint: str) -> bool:
     port = int(rpc.address_of(endpoint).rpartition(":")[2])
     return any(
-        connection.laddr.port == port
+        connection.laddr[1:2] == (port,)
         for connection in psutil.net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     )
@@ -98,3 +92,14 @@ def eventually() -> Callable[..., None]:
             time.sleep(0.05)
 
     return wait
+
+
+@pytest.fixture
+def kill(eventually: Callable[..., None]) -> Callable[[int], None]:
+    """Kills a process, and waits until it is dead."""
+
+    def kill_and_wait(pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: processes.start_time(pid) is None)
+
+    return kill_and_wait
