@@ -1,7 +1,7 @@
 """Maps the repository's top-level folders to import packages.
 
-Bare names such as ``operators`` or ``pipelines`` collide with what Airflow and Kubeflow users have on
-their path, so each folder is installed as ``cachew_<folder>``. setuptools can express that mapping
+Bare names such as ``operators`` or ``pipelines`` collide with what Airflow and Kubeflow users have
+on their path, so each folder is installed as ``cachew_<folder>``. setuptools can express that mapping
 together with automatic discovery only in code; everything else is in pyproject.toml.
 """
 

@@ -52,7 +52,7 @@ class Connection:
     def __init__(self, endpoint: str, settings: ClientSettings) -> None:
         self.address = rpc.address_of(endpoint)
         self.channel = grpc.insecure_channel(self.address, options=rpc.CHANNEL_OPTIONS)
-        self._stub = cachew_pb2_grpc.DispatcherStub(self.channel)  # type: ignore[no-untyped-call]
+        self._stub = cachew_pb2_grpc.DispatcherStub(self.channel)
         self._settings = settings
         self._kept = False
 

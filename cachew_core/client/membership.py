@@ -128,7 +128,7 @@ class Membership:
 
     def _one_stream(self) -> grpc.RpcError | None:
         """Runs one stream to its end, and returns the error if that was not in order."""
-        stub = cachew_pb2_grpc.DispatcherStub(self._connection.channel)  # type: ignore[no-untyped-call]
+        stub = cachew_pb2_grpc.DispatcherStub(self._connection.channel)
         try:
             for notice in stub.ConnectClient(self._messages()):
                 warning = notice.level == cachew_pb2.ClientNotice.WARNING

@@ -16,7 +16,7 @@ from cachew_core.proto import cachew_pb2, cachew_pb2_grpc
 def _dispatcher(endpoint: str) -> Iterator[cachew_pb2_grpc.DispatcherStub]:
     with grpc.insecure_channel(rpc.address_of(endpoint), options=rpc.CHANNEL_OPTIONS) as channel:
         try:
-            yield cachew_pb2_grpc.DispatcherStub(channel)  # type: ignore[no-untyped-call]
+            yield cachew_pb2_grpc.DispatcherStub(channel)
         except grpc.RpcError as error:
             raise _explained(error, endpoint) from error
 

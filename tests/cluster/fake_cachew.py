@@ -59,7 +59,7 @@ class _Dispatcher(cachew_pb2_grpc.DispatcherServicer):
 def _dispatch(flags: dict[str, str]) -> None:
     servicer = _Dispatcher(flags["name"])
     server = grpc.server(futures.ThreadPoolExecutor(8), options=rpc.SERVER_OPTIONS)
-    cachew_pb2_grpc.add_DispatcherServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    cachew_pb2_grpc.add_DispatcherServicer_to_server(servicer, server)
     port = server.add_insecure_port(f"127.0.0.1:{flags.get('port', '0')}")
     server.start()
     servicer.endpoint = f"grpc://127.0.0.1:{port}"
@@ -74,7 +74,7 @@ def _dispatch(flags: dict[str, str]) -> None:
 def _work(flags: dict[str, str]) -> None:
     hello = cachew_pb2.AgentHello(agent_id="agent", slots=int(flags["slots"]))
     with grpc.insecure_channel(rpc.address_of(flags["dispatcher"])) as channel:
-        stub = cachew_pb2_grpc.DispatcherStub(channel)  # type: ignore[no-untyped-call]
+        stub = cachew_pb2_grpc.DispatcherStub(channel)
         quiet = threading.Event()
 
         def messages() -> Iterator[cachew_pb2.AgentMessage]:

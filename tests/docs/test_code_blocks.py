@@ -41,7 +41,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
     variables.pop("CACHEW_SERVICE", None)
-    command = [CACHEW, "up", "demo", "--workers", "2"]
+    command = [str(CACHEW), "up", "demo", "--workers", "2"]
     subprocess.run(command, env=variables, check=True, timeout=120)
     try:
         yield variables
