@@ -7,7 +7,6 @@ before it onto the service's workers.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 
@@ -20,8 +19,6 @@ from cachew_core.errors import ServiceError
 from cachew_core.proto import cachew_pb2
 from cachew_pipelines.training_report import EpochReport, TrainingReport
 
-logger = logging.getLogger(__name__)
-
 IMAGE_PIXELS = 128
 """Height and width of what the model sees, a random part of a record's picture."""
 
@@ -29,8 +26,7 @@ SHUFFLE_RECORDS = 256
 """Shuffle buffer: at about 20 kB a JPEG, 5 MB on each worker."""
 
 METRICS_DEADLINE_S = 10.0
-"""How long the service may take to count the last epoch: clients send their metrics once a
-second."""
+"""How long the service may take to hear of the last batches: clients report once a second."""
 
 _RECORD = {
     "image": tf.io.FixedLenFeature([], tf.string),
@@ -62,7 +58,6 @@ def training_data(
         .map(_augment, num_parallel_calls=tf.data.AUTOTUNE)
         .batch(batch_size)
         .apply(cachew.distribute(service=service, job_name=job_name))
-        .prefetch(tf.data.AUTOTUNE)
     )
 
 
@@ -123,10 +118,13 @@ def train(
             report its epochs.
     """
     dataset = training_data(files, service=service, job_name=job_name, batch_size=batch_size)
-    history = classifier(len(labels)).fit(dataset, epochs=epochs, shuffle=False, verbose=2).history
+    batches = _BatchesPerEpoch()
+    model = classifier(len(labels))
+    history = model.fit(
+        dataset, epochs=epochs, callbacks=[batches], shuffle=False, verbose=2
+    ).history
     # Asked while the dataset is still there: its client leaves with it, and the job ends.
-    name, job = _job_after(epochs, service=service, job_name=job_name)
-    passes = _passes(job)[:epochs]
+    name, job = _job_after(batches.seen, service=service, job_name=job_name)
     return TrainingReport(
         service=name,
         job_name=job.job_name,
@@ -145,26 +143,42 @@ def train(
                 accuracy=accuracy,
             )
             for number, (seen, loss, accuracy) in enumerate(
-                zip(passes, history["loss"], history["accuracy"], strict=True), start=1
+                zip(_passes(job), history["loss"], history["accuracy"], strict=True), start=1
             )
         ],
     )
 
 
-def _job_after(epochs: int, *, service: str, job_name: str) -> tuple[str, cachew_pb2.JobStatus]:
-    """The service's name, and what it says of the job once it has counted that many epochs."""
+class _BatchesPerEpoch(keras.callbacks.Callback):
+    """Counts what the model was trained on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        self.seen.append(0)
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        self.seen[-1] += 1
+
+
+def _job_after(
+    batches: Sequence[int], *, service: str, job_name: str
+) -> tuple[str, cachew_pb2.JobStatus]:
+    """The service's name, and what it says of the job once it has heard of all batches."""
     deadline = time.monotonic() + METRICS_DEADLINE_S
     while True:
         answer = status(service)
         jobs = [job for job in answer.jobs if job.job_name == job_name]
-        counted = _passes(jobs[-1]) if jobs else []
-        if len(counted) >= epochs:
+        counted = [epoch.elements for epoch in _passes(jobs[-1])] if jobs else []
+        if counted == list(batches):
             return answer.name, jobs[-1]
         if time.monotonic() > deadline:
             raise ServiceError(
-                f"service {answer.name!r} has counted {len(counted)} of the {epochs} epochs of job "
-                f"{job_name!r} {METRICS_DEADLINE_S:g} s after their end: look into its "
-                "dispatcher's log"
+                f"service {answer.name!r} has counted {counted} elements in the epochs of job "
+                f"{job_name!r} {METRICS_DEADLINE_S:g} s after their end, not {list(batches)}: "
+                "its dispatcher's log says more"
             )
         time.sleep(0.1)
 

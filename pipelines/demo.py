@@ -23,6 +23,7 @@ from typing import Annotated
 from uuid import uuid4
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -60,6 +61,17 @@ STEPS = {
     "cachew-teardown": "Take the service down",
 }
 """The pipeline's steps by kfp's name, in the order in which they run."""
+
+COLUMNS = (
+    "epoch",
+    "mode",
+    "elements",
+    "seconds",
+    "batch time",
+    "wait share",
+    "workers",
+    "accuracy",
+)
 
 # What kfp logs about steps; were it to change, the bars would fill only at the end.
 _STARTED = re.compile(r"Executing task '([\w-]+)'")
@@ -206,18 +218,11 @@ def _show_batches(progress: Progress, bar: TaskID, service: str) -> None:
 
 def table_of(report: TrainingReport) -> Table:
     """The report's epochs, a row each."""
-    table = Table(title=f"Trained on {', '.join(report.labels)} through Cachew")
-    for heading in (
-        "epoch",
-        "mode",
-        "elements",
-        "seconds",
-        "batch time",
-        "wait share",
-        "workers",
-        "accuracy",
-    ):
-        table.add_column(heading, justify="left" if heading == "mode" else "right")
+    table = Table(
+        title=f"Trained on {', '.join(report.labels)} through Cachew", box=box.SIMPLE_HEAD
+    )
+    for heading in COLUMNS:
+        table.add_column(heading, justify="left" if heading == "mode" else "right", no_wrap=True)
     for epoch in report.epochs:
         table.add_row(
             str(epoch.epoch),

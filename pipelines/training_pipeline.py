@@ -141,8 +141,10 @@ def run_locally(outputs: Path, *, service_name: str | None = None, **parameters:
         )
         try:
             with warnings.catch_warnings():
-                # kfp guesses from the name of an image whether it holds Python. Ours does.
+                # kfp guesses from an image's name whether it holds Python: ours does. And it tells
+                # what of a task matters on a cluster only: names and labels.
                 warnings.filterwarnings("ignore", "You may be attemping to run a task")
+                warnings.filterwarnings("ignore", ".*no effect in the current local runner")
                 training_pipeline(service_name=name, **parameters)
         finally:
             down(name)

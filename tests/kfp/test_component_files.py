@@ -38,7 +38,9 @@ def test_the_readme_lists_every_input_with_its_type_and_default(name: str) -> No
 
 def test_the_readme_lists_every_output() -> None:
     outputs = component_of("cachew_service").component_spec.outputs
-    outputs_part = (folder_of("cachew_service") / "README.md").read_text().partition("## Outputs")[2]
+    outputs_part = (
+        (folder_of("cachew_service") / "README.md").read_text().partition("## Outputs")[2]
+    )
     listed = re.findall(r"^\| `(\w+)` \|", outputs_part, re.MULTILINE)
     assert set(listed) == set(outputs)
 

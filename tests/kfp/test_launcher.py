@@ -23,9 +23,9 @@ def start(*, name: str = "refused", workers: float = 1, backend: str = "local") 
 
 
 def test_an_unknown_backend_is_refused_with_the_names_of_those_there_are(home: Path) -> None:
-    with pytest.raises(SettingsError, match="backend 'mainframe' is not supported.*'local'"):
+    with pytest.raises(SettingsError, match=r"backend 'mainframe' is not supported.*'local'"):
         start(backend="mainframe")
-    with pytest.raises(SettingsError, match="backend 'mainframe' is not supported.*'local'"):
+    with pytest.raises(SettingsError, match=r"backend 'mainframe' is not supported.*'local'"):
         launcher.stop(name="refused", backend="mainframe", drain=False)
     assert list_services() == []
 
@@ -34,14 +34,14 @@ def test_a_local_service_is_refused_in_a_pod_that_ends_with_the_step(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KFP_POD_NAME", "photographs-1-impl")
-    with pytest.raises(ServiceError, match="inside this step's pod .photographs-1-impl."):
+    with pytest.raises(ServiceError, match=r"inside this step's pod .photographs-1-impl."):
         start()
     assert list_services() == []
 
 
 @pytest.mark.parametrize("workers", [2.5, float("nan"), float("inf")])
 def test_a_number_of_workers_with_a_fraction_is_refused(home: Path, workers: float) -> None:
-    with pytest.raises(SettingsError, match="parameter workers=.* must be a whole number"):
+    with pytest.raises(SettingsError, match=r"parameter workers=.* must be a whole number"):
         start(workers=workers)
 
 
@@ -61,24 +61,33 @@ def test_taking_down_what_is_not_there_is_fine_each_time(home: Path) -> None:
 
 
 def test_sigterm_ends_a_starting_step_with_its_clean_up() -> None:
-    cleaned_up = False
-    with pytest.raises(SystemExit) as ended, sigterm.raises():
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            signal.pause()
-        finally:
-            cleaned_up = True
-    assert cleaned_up
+    cleared_away = []
+
+    def start_a_service() -> None:
+        with sigterm.raises():
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                cleared_away.append(True)
+
+    with pytest.raises(SystemExit) as ended:
+        start_a_service()
+    assert cleared_away
     assert ended.value.code == 143
 
 
 def test_sigterm_lets_a_teardown_finish_and_ends_the_step_then(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    finished = False
-    with pytest.raises(SystemExit) as ended, sigterm.waits():
-        os.kill(os.getpid(), signal.SIGTERM)
-        finished = True
+    finished = []
+
+    def take_a_service_down() -> None:
+        with sigterm.waits():
+            os.kill(os.getpid(), signal.SIGTERM)
+            finished.append(True)
+
+    with pytest.raises(SystemExit) as ended:
+        take_a_service_down()
     assert finished
     assert ended.value.code == 143
     assert "the step ends once the service is down" in caplog.text

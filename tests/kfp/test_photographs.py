@@ -18,7 +18,8 @@ FEATURES = {
 def records_of(path: Path) -> list[dict[str, tf.Tensor]]:
     """The parsed records of one file."""
     return [
-        tf.io.parse_single_example(record, FEATURES) for record in tf.data.TFRecordDataset(str(path))
+        tf.io.parse_single_example(record, FEATURES)
+        for record in tf.data.TFRecordDataset(str(path))
     ]
 
 
