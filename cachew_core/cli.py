@@ -203,7 +203,7 @@ app.command()(flags.command_of(AgentSettings, worker))
 def main() -> None:
     """Runs the command; what goes wrong in a known way is one sentence, not a traceback."""
     try:
-        app()
+        app(prog_name="cachew")
     except SettingsError as error:
         _errors.print(f"error: {error}")
         sys.exit(2)

@@ -83,7 +83,7 @@ def test_a_service_is_started_shown_listed_and_ended(home: Path, cachew: Cachew)
         (["up", "one", "--workers", "0"], 2, "error: workers=0"),
         (["up", "one", "--port", "99999"], 2, "error: setting port=99999"),
         (["up"], 2, "Missing argument 'NAME'"),
-        (["up", "one", "--workers", "many"], 2, "'many'"),
+        (["up", "one", "--workers", "many"], 2, "'--workers'"),
         (["status", "one"], 1, "error: there is no service 'one' on this machine"),
         (["status", "grpc://nowhere"], 2, "error: endpoint 'grpc://nowhere'"),
         (["status", "grpc://127.0.0.1:1"], 1, "error: no dispatcher answers at grpc://127.0.0.1:1"),
