@@ -26,6 +26,14 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 
+STOCK_CHANNEL_OPTIONS = tuple(
+    # Stock servers refuse a peer that pings more often than every five minutes.
+    option
+    for option in CHANNEL_OPTIONS
+    if "keepalive" not in option[0] and "ping" not in option[0]
+)
+"""For channels to stock tf.data servers."""
+
 SERVER_OPTIONS = (
     *CHANNEL_OPTIONS,
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
