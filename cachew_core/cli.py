@@ -98,7 +98,7 @@ def up(
     ready_timeout_s: Annotated[
         float,
         typer.Option("--ready-timeout", metavar="SECONDS", help="How long the start may take."),
-    ] = 60.0,
+    ] = cluster.READY_TIMEOUT_S,
 ) -> None:
     """Start a service on this machine, or adopt the running one; prints its endpoint."""
     signal.signal(signal.SIGTERM, _interrupt)

@@ -26,6 +26,9 @@ State = Literal["starting", "running", "stopped"]
 
 DEFAULT_WORKERS = 2
 
+READY_TIMEOUT_S = 180.0
+"""Importing TensorFlow takes 6 s, on a busy machine half a minute; a crash is found at once."""
+
 _REASON = "cachew down"
 _CALL_S = 5.0
 _DRAIN_POLL_S = 0.2
@@ -51,7 +54,7 @@ def up(
     port: int | None = None,
     idle_timeout_s: float | None = None,
     first_client_timeout_s: float | None = None,
-    ready_timeout_s: float = 60.0,
+    ready_timeout_s: float = READY_TIMEOUT_S,
     command: Sequence[str] = starting.CACHEW_COMMAND,
 ) -> ServiceRecord:
     """Starts a service, or adopts the running one of that name.

@@ -179,7 +179,7 @@ def _leave(folder: Path) -> None:
             processes.wait_until_gone(run_id(name), timeout_s=_LEAVING_GRACE_S)
             clear(name, grace_s=1.0)
     except ServiceError as error:
-        _log.info("left the tidying up to another command: %s", error)
+        _log.debug("another command tidies up: %s", error)
 
 
 def _is_served_by_another(record: ServiceRecord) -> bool:

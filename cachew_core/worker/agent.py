@@ -107,8 +107,8 @@ class Agent:
             self._node.ports.close()
 
     async def _serve(self) -> None:
-        await self._link.check_service()
-        await self._nursery.open()
+        # Together: where both are started at the same time, each imports TensorFlow for seconds.
+        await asyncio.gather(self._link.check_service(), self._nursery.open())
         await self._link.run()
 
     async def _end_assignments(self) -> None:

@@ -68,6 +68,7 @@ class DispatcherLink:
         self._missed: list[cachew_pb2.AgentMessage] = []
         self._last_heard_s = time.monotonic()
         self._pause_s = FIRST_PAUSE_S
+        self._complained = False
         self._finishing = False
 
     def send(self, message: cachew_pb2.AgentMessage) -> None:
@@ -136,9 +137,15 @@ class DispatcherLink:
                 f"({error.code().name}); is it a Cachew dispatcher?"
             )
         away_s = time.monotonic() - self._last_heard_s
-        _log.warning(
-            "the dispatcher at grpc://%s can't be reached: %s", self._address, error.details()
+        # Once for each absence: an agent that starts together with its dispatcher tries many times.
+        level = logging.DEBUG if self._complained else logging.WARNING
+        _log.log(
+            level,
+            "the dispatcher at grpc://%s can't be reached: %s",
+            self._address,
+            error.details(),
         )
+        self._complained = True
         if away_s >= self._deadline_s:
             raise ServiceUnavailableError(
                 f"the dispatcher at grpc://{self._address} could not be reached for {away_s:.0f} s "
@@ -188,6 +195,7 @@ class DispatcherLink:
                 self.send(message)
 
     def _heard(self) -> None:
+        self._complained = False
         self._last_heard_s = time.monotonic()
         self._pause_s = FIRST_PAUSE_S
 
