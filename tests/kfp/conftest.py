@@ -1,4 +1,5 @@
-"""What the tests of the Kubeflow pipelines share: a home for services and a look at what is left."""
+"""What the tests of the Kubeflow pipelines share: a home for services and a look at what is
+left."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

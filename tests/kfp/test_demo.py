@@ -1,0 +1,132 @@
+"""`python -m cachew_pipelines.demo` ends with a table, or with an error, and always with nothing
+left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cachew_core import __version__
+from cachew_core.cluster import list_services
+from cachew_pipelines.demo import table_of
+from cachew_pipelines.training_report import EpochReport, TrainingReport
+
+TINY = ["--epochs=3", "--workers=2", "--crops=64", "--files=4"]
+START_DEADLINE_S = 200.0
+END_DEADLINE_S = 60.0
+
+
+@contextmanager
+def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The demo with a tiny data set, its temporary files under the folder. Ended at the latest
+    here."""
+    scratch = folder / "tmp"
+    scratch.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cachew_pipelines.demo", *TINY, *options],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(scratch), "COLUMNS": "120"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=END_DEADLINE_S)
+
+
+def nothing_in(folder: Path) -> bool:
+    """Whether the demo took all of its temporary files away."""
+    return list((folder / "tmp").iterdir()) == []
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Polls until the condition holds."""
+    deadline = time.monotonic() + START_DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {START_DEADLINE_S:g} s for {what}"
+        time.sleep(0.05)
+
+
+def test_the_demo_ends_with_a_table_and_the_same_as_json(
+    tmp_path: Path, home: Path, leftovers: Callable[[], list[str]]
+) -> None:
+    with demo(tmp_path) as process:
+        output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    report = TrainingReport.model_validate_json((tmp_path / "reports" / "demo.json").read_text())
+    assert [epoch.elements for epoch in report.epochs] == [2, 2, 2]
+    assert report.versions["cachew"] == __version__
+    rows = [line.split() for line in output.splitlines() if "COMPUTE" in line]
+    assert [row[:3] for row in rows] == [
+        ["1", "COMPUTE", "2"],
+        ["2", "COMPUTE", "2"],
+        ["3", "COMPUTE", "2"],
+    ]
+    # kfp's and TensorFlow's own output is in the log, not on the screen.
+    assert "KFP Executor" not in output
+    assert "KFP Executor" in (tmp_path / "reports" / "demo.log").read_text()
+    assert leftovers() == []
+    assert nothing_in(tmp_path)
+
+
+def test_a_failing_step_shows_its_error_and_the_demo_exits_non_zero(
+    tmp_path: Path, home: Path, leftovers: Callable[[], list[str]]
+) -> None:
+    with demo(tmp_path, "--crops=1") as process:
+        output, _ = process.communicate(timeout=200)
+    assert process.returncode == 1
+    assert "The demo failed" in output
+    assert "make-photograph-records" in output
+    assert not (tmp_path / "reports" / "demo.json").exists()
+    assert leftovers() == []
+    assert nothing_in(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_takes_its_service_down(
+    tmp_path: Path, home: Path, leftovers: Callable[[], list[str]], number: signal.Signals
+) -> None:
+    # SIGINT comes while the service starts, SIGTERM when it is there.
+    wanted = {"starting", "running"} if number == signal.SIGINT else {"running"}
+    with demo(tmp_path) as process:
+        wait_for(
+            lambda: bool(wanted & {service.state for service in list_services()}),
+            "the demo's service",
+        )
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=END_DEADLINE_S)
+    assert process.returncode == 130
+    assert "Interrupted. The service is down." in output
+    assert leftovers() == []
+    assert nothing_in(tmp_path)
+
+
+def test_the_table_has_a_row_an_epoch_with_what_was_measured() -> None:
+    epoch = EpochReport(
+        epoch=1,
+        mode="COMPUTE",
+        elements=50,
+        seconds=1.256,
+        batch_time_ms=12.34,
+        wait_share=0.256,
+        workers=2,
+        loss=0.5,
+        accuracy=0.875,
+    )
+    report = TrainingReport(
+        service="demo", job_name="photographs", fingerprint="0" * 64, labels=["cat"], epochs=[epoch]
+    )
+    cells = [next(iter(column.cells)) for column in table_of(report).columns]
+    assert cells == ["1", "COMPUTE", "50", "1.26", "12.3 ms", "26%", "2", "88%"]
+    assert json.loads(report.model_dump_json())["epochs"][0]["wait_share"] == 0.256
