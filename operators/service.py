@@ -23,7 +23,8 @@ class CachewServiceOperator(CachewOperator):
     The service outlives the task: end it by a :class:`CachewTeardownOperator`. If that never runs,
     the service ends itself after `idle_timeout_s`.
 
-    Pushes ``{"name", "endpoint", "workers", "cachew_version", "tensorflow_version"}`` to XCom.
+    Pushes ``{"name", "endpoint", "workers", "cachew_version", "tensorflow_version"}`` to XCom, as a
+    whole and one by one: ``operator.output["endpoint"]``.
 
     :param service_name: the service's name; templated. Default: one for each DAG run.
     :param workers: how many workers; templated, so a text of digits will do.
@@ -33,8 +34,9 @@ class CachewServiceOperator(CachewOperator):
     :param startup_timeout_s: how many seconds the service may take until all workers are there.
     :param use_if_exists: adopt a running service of that name, as a retried task finds the one of
         its first try (True), or refuse (False).
-    :param delete_on_error: take down what this task started if it fails or times out. A service
-        that was adopted is left alone.
+    :param delete_on_error: take down what this task started if the task then fails, times out or is
+        killed. A start that fails by itself leaves nothing in any case; a service that was adopted is
+        left alone.
     """
 
     template_fields: Sequence[str] = (
@@ -50,12 +52,13 @@ class CachewServiceOperator(CachewOperator):
         workers: int | str = 2,
         idle_timeout_s: float | str | None = None,
         first_client_timeout_s: float | str | None = None,
-        startup_timeout_s: float = 60,
+        startup_timeout_s: float = 120,
         use_if_exists: bool = True,
         delete_on_error: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        # So that `operator.output["endpoint"]` works in a DAG.
+        super().__init__(multiple_outputs=True, **kwargs)
         self.workers = workers
         self.idle_timeout_s = idle_timeout_s
         self.first_client_timeout_s = first_client_timeout_s

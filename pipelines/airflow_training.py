@@ -62,15 +62,19 @@ def _picture(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return ((noise + square) / 2)[..., None], label
 
 
-def train(*, pictures: int, epochs: int) -> dict[str, float]:
+def train(*, pictures: int, epochs: int, minimum_accuracy: float) -> dict[str, float]:
     """Trains the classifier; the service is found in the environment variable `CACHEW_SERVICE`.
 
     Args:
         pictures: how many in one epoch.
         epochs: passes over the data.
+        minimum_accuracy: what the last epoch must reach, from 0 to 1.
 
     Returns:
         The last epoch's loss and accuracy. Airflow keeps it as the task's XCom.
+
+    Raises:
+        RuntimeError: the model is not good enough.
     """
     import keras
 
@@ -85,7 +89,10 @@ def train(*, pictures: int, epochs: int) -> dict[str, float]:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=keras.optimizers.Adam(0.05), loss=loss, metrics=["accuracy"])
     history = model.fit(training_data(pictures), epochs=epochs, verbose=2).history
-    return {name: float(history[name][-1]) for name in ("loss", "accuracy")}
+    reached = {name: float(history[name][-1]) for name in ("loss", "accuracy")}
+    if reached["accuracy"] < minimum_accuracy:
+        raise RuntimeError(f"the model is not good enough: {reached}, wanted {minimum_accuracy}")
+    return reached
 
 
 with DAG(
@@ -97,6 +104,7 @@ with DAG(
         "workers": Param(2, type="integer", minimum=1),
         "pictures": Param(1024, type="integer", minimum=1),
         "epochs": Param(3, type="integer", minimum=1),
+        "minimum_accuracy": Param(0.9, type="number"),
     },
     # So that the parameters reach `train` as numbers.
     render_template_as_native_obj=True,
@@ -107,7 +115,11 @@ with DAG(
     training = CachewTrainingOperator(
         task_id="training",
         python_callable=train,
-        op_kwargs={"pictures": "{{ params.pictures }}", "epochs": "{{ params.epochs }}"},
+        op_kwargs={
+            "pictures": "{{ params.pictures }}",
+            "epochs": "{{ params.epochs }}",
+            "minimum_accuracy": "{{ params.minimum_accuracy }}",
+        },
     )
     teardown = CachewTeardownOperator(task_id="teardown")
     service.as_setup() >> training >> teardown.as_teardown(setups=service)

@@ -1,0 +1,173 @@
+"""`CachewServiceOperator` and `CachewTeardownOperator` on real services."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout, timeout
+
+from cachew_core import cluster
+from cachew_core.errors import CachewError, ServiceError, SettingsError
+from cachew_operators import CachewServiceOperator, CachewTeardownOperator
+
+# Starting a service imports TensorFlow in two processes, on a machine that may be busy.
+pytestmark = pytest.mark.timeout(600)
+
+STARTUP_TIMEOUT_S = 240
+"""No test waits so long; a busy machine may."""
+
+
+def service(**arguments: Any) -> CachewServiceOperator:
+    given = {
+        "task_id": "service",
+        "service_name": "one",
+        "workers": 1,
+        "startup_timeout_s": STARTUP_TIMEOUT_S,
+        **arguments,
+    }
+    return CachewServiceOperator(**given)
+
+
+def teardown(**arguments: Any) -> CachewTeardownOperator:
+    return CachewTeardownOperator(**{"task_id": "teardown", "service_name": "one", **arguments})
+
+
+@contextmanager
+def killed_while_starting(task: CachewServiceOperator) -> Iterator[None]:
+    """Kills the task, from another thread, once its service is being started."""
+
+    def kill() -> None:
+        deadline = time.monotonic() + 60
+        while not cluster.list_services() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        task.on_kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    yield
+    killer.join()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A service that several tests look at; what the operator returned."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CACHEW_HOME", str(tmp_path_factory.mktemp("home")))
+        yield service().execute({})
+        teardown().execute({})
+        assert cluster.list_services() == []
+
+
+def test_the_result_says_where_the_service_is(running: dict[str, Any]) -> None:
+    status = cluster.status(running["endpoint"])
+    assert running["name"] == status.name == "one"
+    assert running["workers"] == len(status.workers) == 1
+    assert running["tensorflow_version"].startswith("2.")
+
+
+def test_a_retried_task_adopts_the_service_of_its_first_try(running: dict[str, Any]) -> None:
+    assert service().execute({}) == running
+
+
+def test_a_service_that_runs_is_refused_if_the_author_wants_a_new_one(
+    running: dict[str, Any],
+) -> None:
+    with pytest.raises(ServiceError, match="'one' is running already"):
+        service(use_if_exists=False).execute({})
+    assert service().execute({}) == running
+
+
+def test_a_service_with_another_number_of_workers_is_refused_and_left_alone(
+    running: dict[str, Any],
+) -> None:
+    with pytest.raises(ServiceError, match="1 workers, not 3"):
+        service(workers=3).execute({})
+    assert service().execute({}) == running
+
+
+def test_killing_a_task_that_adopts_leaves_the_service_alone(running: dict[str, Any]) -> None:
+    task = service()
+    task.on_kill()
+    with pytest.raises(Exception, match="was killed"):
+        task.execute({})
+    assert service().execute({}) == running
+
+
+def test_numbers_may_come_from_templates_as_text(running: dict[str, Any]) -> None:
+    task = service(workers="1", idle_timeout_s="300.5", first_client_timeout_s="None")
+    assert task.execute({}) == running
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"workers": "many"}, "workers='many' is not a whole number"),
+        ({"workers": "0"}, "workers=0"),
+        ({"idle_timeout_s": "soon"}, "idle_timeout_s='soon' is not a number of seconds"),
+        ({"service_name": ""}, "service_name is empty"),
+    ],
+)
+def test_an_argument_that_can_not_be_used_is_named(
+    cachew_home: Path, arguments: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(SettingsError, match=text):
+        service(**arguments).execute({})
+    assert cluster.list_services() == []
+
+
+def test_a_service_that_does_not_come_up_in_time_is_gone_and_the_cause_is_told(
+    cachew_home: Path,
+) -> None:
+    with pytest.raises(ServiceError, match=r"did not listen within 0\.2 s"):
+        service(startup_timeout_s=0.2).execute({})
+    assert cluster.list_services() == []
+
+
+def test_a_clean_up_that_fails_does_not_hide_why_the_start_failed(
+    cachew_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> None:
+        raise ServiceError("the disk hangs")
+
+    with monkeypatch.context() as patch, pytest.raises(ServiceError, match="did not") as caught:
+        patch.setattr(cluster, "down", fail)
+        service(startup_timeout_s=0.2).execute({})
+    assert caught.value.__notes__ == [
+        "service 'one' could not be taken down afterwards: the disk hangs"
+    ]
+
+
+def test_a_task_that_times_out_while_it_starts_a_service_leaves_nothing(cachew_home: Path) -> None:
+    with pytest.raises(AirflowTaskTimeout), timeout(1):
+        service().execute({})
+    assert cluster.list_services() == []
+
+
+def test_killing_a_task_that_starts_a_service_leaves_nothing(
+    cachew_home: Path, eventually: Callable[..., None]
+) -> None:
+    task = service()
+    with (
+        killed_while_starting(task),
+        pytest.raises(CachewError, match="taken down while it started"),
+    ):
+        task.execute({})
+    eventually(lambda: cluster.list_services() == [], "the service is gone")
+
+
+def test_a_teardown_of_a_service_that_never_was_is_a_success(cachew_home: Path) -> None:
+    teardown().execute({})
+
+
+def test_killing_a_teardown_ends_the_service_all_the_same(
+    cachew_home: Path, eventually: Callable[..., None]
+) -> None:
+    service().execute({})
+    teardown().on_kill()
+    eventually(lambda: cluster.list_services() == [], "the service is gone")
