@@ -15,9 +15,9 @@ from typing import Any
 from cachew_core.errors import ServiceError
 from cachew_core.worker.child import FAILED, MAX_ERROR_BYTES, ChildOrder
 from cachew_core.worker.spawner import (
-    ENVIRONMENT,
     MAX_MESSAGE_BYTES,
     decode,
+    environment,
     kill_message,
     start_message,
 )
@@ -222,7 +222,7 @@ async def _start_spawner() -> _Spawner:
             str(os.getpid()),
             stdin=asyncio.subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **ENVIRONMENT},
+            env=environment(os.environ),
             # Out of the terminal's process group: Ctrl-C is for the agent alone.
             start_new_session=True,
         )

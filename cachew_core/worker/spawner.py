@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -28,12 +29,24 @@ from cachew_core.worker.child import ChildOrder, die_with_parent, serve
 
 MAX_MESSAGE_BYTES = 65_536
 
-ENVIRONMENT = {
-    # A pool of threads made at import would not live on in a forked child.
-    "OPENBLAS_NUM_THREADS": "1",
-    # Workers prepare input on the processor; a context on the device would take trainers' memory.
-    "CUDA_VISIBLE_DEVICES": "",
-}
+
+def environment(own: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a spawner and its children.
+
+    Args:
+        own: that of the agent.
+    """
+    no_proxy = own.get("no_grpc_proxy", own.get("no_proxy", ""))
+    return {
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        **own,
+        # A pool of threads made at import would not live on in a forked child.
+        "OPENBLAS_NUM_THREADS": "1",
+        # Workers use the processor; a context on the device would take trainers' memory.
+        "CUDA_VISIBLE_DEVICES": "",
+        # Pipelines may need the environment's proxy to reach their files; the gate is not there.
+        "no_grpc_proxy": ",".join(filter(None, (no_proxy, "127.0.0.1"))),
+    }
 
 
 def encode(message: dict[str, Any]) -> bytes:
