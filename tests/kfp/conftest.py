@@ -1,5 +1,4 @@
-"""What the tests of the Kubeflow pipelines share: a home for services and a look at what is
-left."""
+"""What the tests of Kubeflow pipelines share: a home for services and a look at what is left."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
