@@ -22,6 +22,7 @@ from cachew_core.pipeline.checks import (
 from cachew_core.pipeline.fingerprint import fingerprint
 from cachew_core.pipeline.graft import append
 from cachew_core.pipeline.graph import DatasetGraph
+from cachew_core.pipeline.lone import is_lone_variant, paired
 from cachew_core.pipeline.repeats import take_final_repeat
 
 __all__ = ["Limits", "Prepared", "prepare"]
@@ -58,6 +59,7 @@ def prepare(
     compression: str | None,
     num_consumers: int | None,
     limits: Limits,
+    endless: bool = False,
 ) -> Prepared:
     """Check a pipeline and take it apart for workers and trainer.
 
@@ -68,6 +70,7 @@ def prepare(
         compression: None, or "AUTO" or "SNAPPY" for elements that are compressed by the workers.
         num_consumers: of coordinated reads; None for ordinary ones.
         limits: on the size of the graph.
+        endless: a final `repeat` stays with the workers, as one epoch without an end.
 
     Raises:
         PipelineError: the pipeline can't run on workers; names the operator and says what to do.
@@ -78,7 +81,7 @@ def prepare(
     warnings = check_size(graph.graph_def.ByteSize(), limits)
     check_operators(graph)
     repeats = 1
-    if num_consumers is None:
+    if num_consumers is None and not endless:
         graph, repeats = take_final_repeat(graph)
     worker, spec, restore, reasons = graph, dataset.element_spec, _unchanged, []
     if processing_mode == DISTRIBUTED_EPOCH and num_consumers is None:
@@ -88,6 +91,8 @@ def prepare(
             reasons = [exact]
         elif exact is not None:
             worker, spec, restore = exact.graph, exact.element_spec, exact.restore
+    if compression is None and is_lone_variant(spec):
+        worker, spec, restore = paired(worker, spec, restore)
     warnings += [f"{reason}: the whole pipeline runs on one worker" for reason in reasons]
     return Prepared(
         graph=_sent(worker, compression),
