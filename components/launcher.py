@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from cachew_components import sigterm
+from cachew_components import stop_signals
 from cachew_core.cluster import local
 from cachew_core.errors import ServiceError, SettingsError
 from cachew_core.service_record import ServiceRecord
@@ -44,7 +44,7 @@ def start(
     _check_backend(backend)
     _refuse_a_pod_of_its_own()
     count = whole_number("workers", workers)
-    with sigterm.raises():
+    with stop_signals.as_exception():
         return local.up(
             name,
             workers=count,
@@ -54,7 +54,7 @@ def start(
 
 
 def stop(*, name: str, backend: str, drain: bool) -> None:
-    """Ends a service; does nothing where there is none. SIGTERM does not cut it short.
+    """Ends a service; does nothing where there is none. Signals don't cut it short.
 
     Args:
         name: the service's name.
@@ -66,7 +66,7 @@ def stop(*, name: str, backend: str, drain: bool) -> None:
         ServiceError: the service did not end; says what is left.
     """
     _check_backend(backend)
-    with sigterm.waits():
+    with stop_signals.deferred():
         local.down(name, drain=drain)
 
 

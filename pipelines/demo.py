@@ -14,11 +14,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 from uuid import uuid4
 
@@ -36,6 +35,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from cachew_components import stop_signals
 from cachew_core.cluster import down, status
 from cachew_core.errors import CachewError
 from cachew_pipelines.training_report import TrainingReport
@@ -132,9 +132,13 @@ def run_pipeline(plan: Plan, console: Console) -> TrainingReport:
     process = _start(plan)
     try:
         _watch(process, plan, console)
+    except (KeyboardInterrupt, SystemExit):
+        console.print("[yellow]Interrupted: ending the pipeline and its service.")
+        raise
     finally:
-        _end_session(process)
-        down(plan.service_name)
+        with stop_signals.deferred():
+            _end_session(process)
+            down(plan.service_name)
     reports = list(plan.outputs.glob("*/train-classifier/report"))
     if process.returncode != 0 or not reports:
         raise StepFailedError(f"the pipeline ended with exit code {process.returncode}")
@@ -237,21 +241,6 @@ def table_of(report: TrainingReport) -> Table:
     return table
 
 
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Makes SIGTERM and a closed terminal end the demo as Ctrl-C does."""
-
-    def leave(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    previous = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
 def demo(
     workers: Annotated[int, typer.Option(min=1, help="Workers of the service.")] = 2,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the photographs.")] = 3,
@@ -264,7 +253,7 @@ def demo(
     """Train on photographs through Cachew, in a Kubeflow pipeline on this machine."""
     console = Console()
     log = report.with_suffix(".log")
-    with _signals_raise(), tempfile.TemporaryDirectory(prefix="cachew-demo-") as folder:
+    with stop_signals.as_exception(), tempfile.TemporaryDirectory(prefix="cachew-demo-") as folder:
         plan = Plan(
             service_name=f"demo-{uuid4().hex[:8]}",
             workers=workers,
@@ -276,15 +265,20 @@ def demo(
         )
         try:
             trained = run_pipeline(plan, console)
-        except KeyboardInterrupt:
-            console.print("[yellow]Interrupted. The service is down.")
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except (KeyboardInterrupt, SystemExit) as stop:
+            console.print("The service is down.")
+            raise typer.Exit(_exit_code(stop)) from None
         except (StepFailedError, CachewError) as error:
             _explain(error, log, console)
             raise typer.Exit(1) from None
     report.write_text(trained.model_dump_json(indent=2) + "\n")
     console.print(table_of(trained))
     console.print(f"The same is in {report}, the steps' output in {log}.")
+
+
+def _exit_code(stop: BaseException) -> int:
+    code = getattr(stop, "code", None)
+    return code if isinstance(code, int) else EXIT_INTERRUPTED
 
 
 def _explain(error: Exception, log: Path, console: Console) -> None:

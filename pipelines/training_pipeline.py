@@ -18,7 +18,7 @@ import typer
 from kfp import compiler, dsl
 from kfp import local as kfp_local
 
-from cachew_components import CachewService, CachewTeardown, sigterm
+from cachew_components import CachewService, CachewTeardown, stop_signals
 from cachew_components.image import IMAGE
 from cachew_core.cluster import down
 
@@ -133,7 +133,10 @@ def run_locally(outputs: Path, *, service_name: str | None = None, **parameters:
     """
     name = service_name or f"photographs-{uuid4().hex[:8]}"
     before = set(outputs.glob(_REPORTS))
-    with tempfile.TemporaryDirectory(prefix="kfp-workspace-") as workspace, sigterm.raises():
+    with (
+        tempfile.TemporaryDirectory(prefix="kfp-workspace-") as workspace,
+        stop_signals.as_exception(),
+    ):
         kfp_local.init(
             kfp_local.SubprocessRunner(use_venv=False),
             pipeline_root=str(outputs),
@@ -147,7 +150,8 @@ def run_locally(outputs: Path, *, service_name: str | None = None, **parameters:
                 warnings.filterwarnings("ignore", ".*no effect in the current local runner")
                 training_pipeline(service_name=name, **parameters)
         finally:
-            down(name)
+            with stop_signals.deferred():
+                down(name)
     (report,) = set(outputs.glob(_REPORTS)) - before
     return report
 

@@ -1,12 +1,11 @@
-"""What the components refuse before they start anything, and what SIGTERM does to them."""
+"""What the components refuse before they start anything, and what signals do to them."""
 
-import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from cachew_components import launcher, sigterm
+from cachew_components import launcher, stop_signals
 from cachew_core.cluster import list_services
 from cachew_core.errors import ServiceError, SettingsError
 
@@ -60,41 +59,50 @@ def test_taking_down_what_is_not_there_is_fine_each_time(home: Path) -> None:
         launcher.stop(name="never-started", backend="local", drain=False)
 
 
-def test_sigterm_ends_a_starting_step_with_its_clean_up() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_starting_step_with_its_clean_up(number: signal.Signals) -> None:
     cleared_away = []
 
     def start_a_service() -> None:
-        with sigterm.raises():
+        with stop_signals.as_exception():
             try:
-                os.kill(os.getpid(), signal.SIGTERM)
+                signal.raise_signal(number)
             finally:
                 cleared_away.append(True)
 
     with pytest.raises(SystemExit) as ended:
         start_a_service()
     assert cleared_away
-    assert ended.value.code == 143
+    assert ended.value.code == 128 + number
 
 
-def test_sigterm_lets_a_teardown_finish_and_ends_the_step_then(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    ("number", "effect"),
+    [(signal.SIGTERM, SystemExit), (signal.SIGHUP, SystemExit), (signal.SIGINT, KeyboardInterrupt)],
+)
+def test_a_teardown_finishes_before_a_signal_takes_effect(
+    number: signal.Signals, effect: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     finished = []
 
     def take_a_service_down() -> None:
-        with sigterm.waits():
-            os.kill(os.getpid(), signal.SIGTERM)
+        with stop_signals.as_exception(), stop_signals.deferred():
+            # Impatience changes nothing.
+            signal.raise_signal(number)
+            signal.raise_signal(number)
             finished.append(True)
 
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(effect):
         take_a_service_down()
     assert finished
-    assert ended.value.code == 143
-    assert "the step ends once the service is down" in caplog.text
+    assert f"{number.name}: this ends once the service is down" in caplog.text
 
 
-def test_sigterm_means_what_it_meant_before_once_the_step_is_done() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with sigterm.raises(), sigterm.waits():
-        pass
-    assert signal.getsignal(signal.SIGTERM) == before
+def test_signals_mean_what_they_meant_before_once_the_step_is_done() -> None:
+    def handlers() -> list[object]:
+        return [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+
+    before = handlers()
+    with stop_signals.as_exception(), stop_signals.deferred():
+        assert handlers() != before
+    assert handlers() == before
