@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import signal
@@ -151,7 +152,7 @@ def status(
     if not watch:
         _output.print(tables.status_view(next(documents)))
         return
-    with Live(console=_output, auto_refresh=False) as live:
+    with contextlib.suppress(KeyboardInterrupt), Live(console=_output, auto_refresh=False) as live:
         for document in documents:
             live.update(tables.status_view(document), refresh=True)
 

@@ -1,6 +1,4 @@
-"""What is known on this machine of a service by its name: a small JSON file that `up` writes and
-clients read.
-"""
+"""What is known of a local service by its name: a small JSON file, for clients and commands."""
 
 from __future__ import annotations
 
@@ -30,6 +28,15 @@ class ServiceRecord(BaseModel):
     now.
     """
     agent_started: float
+    machine: str = ""
+    """Where its processes run: a state folder may be shared over a network."""
+    boot_id: str = ""
+    """Of that machine's operating system: after a reboot every pid means something else."""
+
+
+def is_service_name(name: str) -> bool:
+    """Whether a service can have that name."""
+    return _NAME.fullmatch(name) is not None
 
 
 def service_folder(name: str) -> Path:
@@ -38,7 +45,7 @@ def service_folder(name: str) -> Path:
     Raises:
         SettingsError: the name can't be a service's name.
     """
-    if not _NAME.fullmatch(name):
+    if not is_service_name(name):
         raise SettingsError(
             f"service name {name!r} can't be used: take 1 to 63 letters, digits, '.', '_' or '-', "
             "with a letter or digit at both ends"

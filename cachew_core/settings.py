@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import platformdirs
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -151,6 +151,12 @@ class LocalSettings(_Settings):
 
     home: Path = Field(default_factory=lambda: Path(platformdirs.user_state_dir("cachew")))
     """Where local services keep their records and logs (`CACHEW_HOME`)."""
+
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, home: Path) -> Path:
+        # Services outlive the command and its working directory.
+        return home.expanduser().absolute()
 
 
 class LogSettings(_Settings):

@@ -96,9 +96,7 @@ def up(
     folder = runs.folder_of(name)
     with locks.held(folder, timeout_s=ready_timeout_s):
         record = runs.record_of(name)
-        if record is not None and processes.is_alive(
-            record.dispatcher_pid, record.dispatcher_started
-        ):
+        if record is not None and runs.is_served(record):
             _check_adoptable(record, workers=workers, host=host, port=port)
             return record
         runs.clear(name, grace_s=1.0)
@@ -117,6 +115,7 @@ def _check_adoptable(
     record: ServiceRecord, *, workers: int | None, host: str | None, port: int | None
 ) -> None:
     """Refuses a running service that is not the one asked for, or is not well."""
+    runs.check_is_here(record)
     there = f"service {record.name!r} runs already at {record.endpoint}"
     then = f"take it down first (cachew down {record.name}) or take another name"
     running_host, _, running_port = rpc.address_of(record.endpoint).rpartition(":")
@@ -168,19 +167,25 @@ def down(name: str, *, drain: bool = False, timeout_s: float = 10.0) -> None:
 
 def _drain(name: str) -> None:
     record = runs.record_of(name)
-    if record is None or not processes.is_alive(record.dispatcher_pid, record.dispatcher_started):
+    if record is None:
         return
-    control.request_shutdown(record.endpoint, drain=True, reason=_REASON, timeout_s=_CALL_S)
+    runs.check_is_here(record)
+    try:
+        control.request_shutdown(record.endpoint, drain=True, reason=_REASON, timeout_s=_CALL_S)
+    except ServiceUnavailableError:
+        if runs.is_served(record):
+            raise
     # Without the lock: a `down` that does not drain may still end it at once.
-    while processes.is_alive(record.dispatcher_pid, record.dispatcher_started):
+    while runs.is_served(record):
         time.sleep(_DRAIN_POLL_S)
 
 
 def _request_end(name: str, *, timeout_s: float) -> bool:
     """Asks the dispatcher to end the service in order; whether there is one that will."""
     record = runs.record_of(name)
-    if record is None or not processes.is_alive(record.dispatcher_pid, record.dispatcher_started):
+    if record is None or not runs.is_served(record):
         return False
+    runs.check_is_here(record)
     try:
         control.request_shutdown(record.endpoint, drain=False, reason=_REASON, timeout_s=timeout_s)
     except CachewError as error:
@@ -228,11 +233,10 @@ def find(name: str) -> LocalService | None:
     """
     record = runs.record_of(name)
     if record is not None:
-        alive = processes.is_alive(record.dispatcher_pid, record.dispatcher_started)
         return LocalService(
             name=name,
             endpoint=record.endpoint,
-            state="running" if alive else "stopped",
+            state="running" if runs.is_served(record) else "stopped",
             workers=record.workers,
         )
     if not runs.has_begun(name):
@@ -243,6 +247,4 @@ def find(name: str) -> LocalService | None:
 
 def list_services() -> list[LocalService]:
     """The services on this machine, by name. One that was taken down is not listed."""
-    folder = LocalSettings.load().home / "services"
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return [service for name in names if (service := find(name)) is not None]
+    return [service for name in runs.names() if (service := find(name)) is not None]

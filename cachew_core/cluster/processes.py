@@ -10,9 +10,11 @@ or lose their parent.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -63,6 +65,24 @@ def launch(
     except (OSError, subprocess.CalledProcessError) as error:
         raise ServiceError(f"{command[0]} could not be started: {error}") from error
     return int(shell.stdout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where pids mean something."""
+
+    name: str
+    boot_id: str
+    """Changes with every boot; empty where the operating system has none."""
+
+
+def this_machine() -> Machine:
+    """The machine that the calling process runs on."""
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot_id = ""
+    return Machine(name=socket.gethostname(), boot_id=boot_id)
 
 
 def start_time(pid: int) -> float | None:

@@ -26,7 +26,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cachew_core.cluster import locks, processes
 from cachew_core.errors import ServiceError, SettingsError
-from cachew_core.service_record import ServiceRecord, read_record, service_folder
+from cachew_core.service_record import (
+    ServiceRecord,
+    is_service_name,
+    read_record,
+    service_folder,
+)
 from cachew_core.settings import LocalSettings
 
 _log = logging.getLogger(__name__)
@@ -66,8 +71,13 @@ def folder_of(name: str) -> Path:
 
 
 def run_id(name: str) -> str:
-    """What all processes of a service carry in their environment."""
-    return os.path.realpath(service_folder(name))
+    """What all processes of a service carry in their environment; its folder must be there.
+
+    The folder's path alone would also be that of a service in a container that we can see into.
+    """
+    folder = service_folder(name).resolve()
+    found = folder.stat()
+    return f"{folder}@{found.st_dev:x}:{found.st_ino:x}"
 
 
 def begin(name: str) -> dict[str, str]:
@@ -77,13 +87,13 @@ def begin(name: str) -> dict[str, str]:
         The environment that makes a process part of this run.
     """
     folder = service_folder(name)
-    # In the system's folder: the sockets that processes make there allow only short paths.
-    scratch = Path(tempfile.mkdtemp(prefix="cachew-"))
-    (folder / "run.json").write_text(_Run(scratch=scratch).model_dump_json())
     for part in ("run", "logs"):
         (folder / part).mkdir(exist_ok=True)
     for log in ("dispatcher", "worker"):
         log_file(name, log).write_bytes(b"")
+    # In the system's folder: the sockets that processes make there allow only short paths.
+    scratch = Path(tempfile.mkdtemp(prefix="cachew-"))
+    (folder / "run.json").write_text(_Run(scratch=scratch).model_dump_json())
     return {processes.RUN_VARIABLE: run_id(name), "TMPDIR": str(scratch)}
 
 
@@ -105,6 +115,33 @@ def record_of(name: str) -> ServiceRecord | None:
     except ServiceError as error:
         _log.warning("%s; it counts as none", error)
         return None
+
+
+def is_served(record: ServiceRecord) -> bool:
+    """Whether a service's dispatcher lives; yes, too, where another machine would have to tell."""
+    return _is_elsewhere(record) or processes.is_alive(
+        record.dispatcher_pid, record.dispatcher_started
+    )
+
+
+def check_is_here(record: ServiceRecord) -> None:
+    """Refuses to touch what runs on another machine that shares the folder.
+
+    Raises:
+        ServiceError: it does.
+    """
+    if _is_elsewhere(record):
+        raise ServiceError(
+            f"service {record.name!r} was started on machine {record.machine!r}: use it there, "
+            "take another name, or, if that machine is gone, remove "
+            f"{service_folder(record.name)}"
+        )
+
+
+def _is_elsewhere(record: ServiceRecord) -> bool:
+    here = processes.this_machine()
+    # A machine may get another name while it runs, and it keeps its name over a reboot.
+    return bool(record.machine) and here.name != record.machine and here.boot_id != record.boot_id
 
 
 def clear(name: str, *, grace_s: float) -> None:
@@ -136,13 +173,20 @@ def _remove_scratch(path: Path) -> None:
         path.unlink()
 
 
+def names() -> list[str]:
+    """The names under which there are, or were, services."""
+    home = LocalSettings.load().home / "services"
+    found = (logs.parent.name for logs in home.glob("*/logs"))
+    return sorted(name for name in found if is_service_name(name))
+
+
 def forget_old_logs() -> None:
     """Removes the folders of services that ended longer than `LOGS_KEPT_S` ago."""
-    home = LocalSettings.load().home / "services"
-    for folder in list(home.iterdir()) if home.is_dir() else []:
+    for name in names():
+        folder = service_folder(name)
         if _is_old(folder):
             with contextlib.suppress(ServiceError), locks.held(folder, timeout_s=0):
-                if not has_begun(folder.name):
+                if not has_begun(name):
                     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -166,7 +210,7 @@ def last_one_tidies_up() -> Iterator[None]:
     finally:
         identity = os.environ.get(processes.RUN_VARIABLE)
         if identity is not None:
-            _leave(Path(identity))
+            _leave(Path(identity.rpartition("@")[0]))
 
 
 def _leave(folder: Path) -> None:
@@ -174,15 +218,9 @@ def _leave(folder: Path) -> None:
     try:
         with locks.held(folder, timeout_s=_LEAVING_LOCK_S):
             record = record_of(name)
-            if record is not None and _is_served_by_another(record):
+            if record is not None and record.dispatcher_pid != os.getpid() and is_served(record):
                 return
             processes.wait_until_gone(run_id(name), timeout_s=_LEAVING_GRACE_S)
             clear(name, grace_s=1.0)
     except ServiceError as error:
         _log.debug("another command tidies up: %s", error)
-
-
-def _is_served_by_another(record: ServiceRecord) -> bool:
-    return record.dispatcher_pid != os.getpid() and processes.is_alive(
-        record.dispatcher_pid, record.dispatcher_started
-    )

@@ -116,6 +116,7 @@ class _Start:
             "worker",
             lambda: self._has_workers(endpoint),
         )
+        machine = processes.this_machine()
         dispatcher, agent = self._started["dispatcher"], self._started["worker"]
         return ServiceRecord(
             name=self._plan.name,
@@ -125,19 +126,21 @@ class _Start:
             agent_pid=agent[0],
             dispatcher_started=dispatcher[1],
             agent_started=agent[1],
+            machine=machine.name,
+            boot_id=machine.boot_id,
         )
 
     def _environment(self) -> dict[str, str]:
         # The processes have a working directory of their own, so relative paths must not depend on
         # it.
         return os.environ | {
-            "CACHEW_HOME": str(LocalSettings.load().home.absolute()),
+            "CACHEW_HOME": str(LocalSettings.load().home),
             "CACHEW_CONFIG": str(config_path().absolute()),
         }
 
     @property
     def _endpoint_file(self) -> Path:
-        return (self._folder / "run" / "endpoint").absolute()
+        return self._folder / "run" / "endpoint"
 
     def _dispatcher_flags(self) -> list[str]:
         settings = self._plan.dispatcher
@@ -147,7 +150,7 @@ class _Start:
             "port": self._address.rpartition(":")[2],
             "idle-timeout": settings.idle_timeout_s,
             "first-client-timeout": settings.first_client_timeout_s,
-            "work-dir": (self._folder / "run" / "work").absolute(),
+            "work-dir": self._folder / "run" / "work",
             "endpoint-file": self._endpoint_file,
         }
         return [f"--{flag}={value}" for flag, value in flags.items()]
@@ -167,7 +170,7 @@ class _Start:
             [*self._plan.command, part, *flags],
             environment=environment,
             folder=self._folder,
-            log=runs.log_file(self._plan.name, part).absolute(),
+            log=runs.log_file(self._plan.name, part),
         )
         self._started[part] = (pid, processes.start_time(pid) or time.time())
 

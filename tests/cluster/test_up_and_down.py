@@ -20,7 +20,7 @@ import pytest
 from cachew_core import cluster
 from cachew_core.cluster import processes, runs
 from cachew_core.errors import ServiceError, ServiceUnavailableError, SettingsError
-from cachew_core.service_record import ServiceRecord, read_record
+from cachew_core.service_record import ServiceRecord, read_record, write_record
 
 Check = Callable[..., None]
 Up = Callable[..., ServiceRecord]
@@ -300,6 +300,54 @@ def test_logs_outlive_their_service_for_a_while_only(up: Up, home: Path) -> None
     up("new")
     assert not folder.exists()
     cluster.down("new")
+
+
+@pytest.fixture
+def elsewhere(home: Path) -> ServiceRecord:
+    """The record of a service of another machine that shares the state folder."""
+    (home / "services" / "one" / "logs").mkdir(parents=True)
+    record = ServiceRecord(
+        name="one",
+        endpoint="grpc://127.0.0.1:1",
+        workers=2,
+        dispatcher_pid=2**22,
+        agent_pid=2**22,
+        dispatcher_started=0,
+        agent_started=0,
+        machine="another-machine",
+        boot_id="another-boot",
+    )
+    write_record(record)
+    return record
+
+
+def test_a_service_of_another_machine_with_the_same_home_is_left_alone(
+    up: Up, elsewhere: ServiceRecord
+) -> None:
+    commands: list[Callable[[str], object]] = [up, cluster.down, partial(cluster.down, drain=True)]
+    for command in commands:
+        with pytest.raises(ServiceError, match="was started on machine 'another-machine'"):
+            command("one")
+    assert read_record("one") == elsewhere
+    assert [service.state for service in cluster.list_services()] == ["running"]
+
+
+def test_a_service_from_before_a_reboot_is_taken_away(up: Up, elsewhere: ServiceRecord) -> None:
+    here = processes.this_machine().name
+    write_record(elsewhere.model_copy(update={"machine": here}))
+    assert [service.state for service in cluster.list_services()] == ["stopped"]
+    assert up("one").dispatcher_pid != elsewhere.dispatcher_pid
+    cluster.down("one")
+
+
+def test_what_is_no_service_in_the_home_is_passed_over(up: Up, home: Path) -> None:
+    up("one")
+    for stray in ("file", ".hidden", "folder"):
+        (home / "services" / stray).touch() if stray == "file" else (
+            home / "services" / stray / "logs"
+        ).mkdir(parents=True)
+    assert [service.name for service in cluster.list_services()] == ["one"]
+    cluster.down("one")
 
 
 def test_up_in_a_thread_of_a_program_leaves_it_no_children(up: Up) -> None:
