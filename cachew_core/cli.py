@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import signal
 import sys
 import time
@@ -182,6 +183,9 @@ def list_services(as_json: Json = False) -> None:
 def dispatcher(**given: Any) -> None:
     """Run a dispatcher in the foreground."""
     settings = DispatcherSettings.load(**given)
+    # TensorFlow reads these when it is imported. The GPUs are the trainer's.
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from cachew_core.dispatcher import server
 
     with last_one_tidies_up():
