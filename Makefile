@@ -91,7 +91,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-
 constraints: $(READY) ## Resolve the versions of the three environments anew
 	$(COMPILE) pyproject.toml - $(EXTRAS:%=--extra %) \
 		-o constraints.txt <<< '$(AIRFLOW_KUBERNETES)'
-	$(COMPILE) pyproject.toml - --extra airflow --extra test \
+	$(COMPILE) pyproject.toml - --extra airflow --extra tf-cpu --extra test \
 		-o constraints-airflow2.txt <<< $$'apache-airflow<3\n$(AIRFLOW_KUBERNETES)'
 	$(COMPILE) pyproject.toml - --extra tf-cpu --extra test \
 		-o constraints-tf219.txt <<< 'tensorflow-cpu<2.20'
@@ -116,7 +116,7 @@ clean: ## Remove everything that make has written
 .venvs/airflow2/.ready: constraints-airflow2.txt .venv/.ready
 	test -x .venvs/airflow2/bin/python || .venv/bin/uv venv --quiet --python .venv/bin/python .venvs/airflow2
 	.venv/bin/uv pip install --quiet --python .venvs/airflow2/bin/python --constraint $< \
-		--editable '.[airflow,test]' $(AIRFLOW_KUBERNETES)
+		--editable '.[airflow,tf-cpu,test]' $(AIRFLOW_KUBERNETES)
 	touch $@
 
 .venvs/tf219/.ready: constraints-tf219.txt .venv/.ready

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
 
+from cachew_core.cluster.processes import launch
 from cachew_operators.names import DEFAULT_SERVICE_NAME, valid_service_name
 
 
@@ -47,10 +49,9 @@ class CachewOperator(BaseOperator):
         Airflow 3 kills a task's process 5 s after it asked it to end, which can be too short; and
         this is called from a signal handler, possibly in the middle of starting that very service.
         """
-        subprocess.Popen(
+        launch(
             [sys.executable, "-m", "cachew_core.cli", "down", self._name()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            environment=os.environ,
+            folder=Path.cwd(),
+            log=Path(os.devnull),
         )

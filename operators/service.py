@@ -35,8 +35,8 @@ class CachewServiceOperator(CachewOperator):
     :param use_if_exists: adopt a running service of that name, as a retried task finds the one of
         its first try (True), or refuse (False).
     :param delete_on_error: take down what this task started if the task then fails, times out or is
-        killed. A start that fails by itself leaves nothing in any case; a service that was adopted is
-        left alone.
+        killed. A start that fails by itself leaves nothing in any case; a service that was adopted
+        is left alone.
     """
 
     template_fields: Sequence[str] = (

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 HERE = Path(__file__).parent
@@ -48,12 +49,27 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture
-def cachew_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def cachew_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
+) -> Iterator[Path]:
     """A place for services that no other test sees; none of them outlives the test."""
     monkeypatch.setenv("CACHEW_HOME", str(tmp_path))
     yield tmp_path
     for service in cluster.list_services():
         cluster.down(service.name)
+    eventually(lambda: not _processes_of(tmp_path), "no process of a service is left")
+
+
+def _processes_of(home: Path) -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if _carries(process, home)]
+
+
+def _carries(process: psutil.Process, home: Path) -> bool:
+    try:
+        own = process.pid == os.getpid()
+        return not own and process.environ().get("CACHEW_HOME") == str(home)
+    except (psutil.Error, OSError):
+        return False
 
 
 @pytest.fixture(scope="session")

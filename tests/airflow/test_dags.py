@@ -71,7 +71,7 @@ def test_the_example_trains_a_model_through_its_service(
     run_dag: Callable[..., Any],
     cachew_home: Path,
 ) -> None:
-    run = run_dag("cachew_training", pictures=256, epochs=2)
+    run = run_dag("cachew_training", pictures=256, epochs=4)
     assert states(run) == {"service": "success", "training": "success", "teardown": "success"}
     handle = xcom(run, "service")
     assert handle["workers"] == 2

@@ -135,9 +135,10 @@ def test_a_clean_up_that_fails_does_not_hide_why_the_start_failed(
     def fail(name: str) -> None:
         raise ServiceError("the disk hangs")
 
-    with monkeypatch.context() as patch, pytest.raises(ServiceError, match="did not") as caught:
+    with monkeypatch.context() as patch:
         patch.setattr(cluster, "down", fail)
-        service(startup_timeout_s=0.2).execute({})
+        with pytest.raises(ServiceError, match="did not") as caught:
+            service(startup_timeout_s=0.2).execute({})
     assert caught.value.__notes__ == [
         "service 'one' could not be taken down afterwards: the disk hangs"
     ]

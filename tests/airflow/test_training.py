@@ -219,17 +219,26 @@ def test_a_timeout_ends_the_training(tmp_path: Path) -> None:
     assert not any(map(is_alive, pids_in(tmp_path)))
 
 
-def test_a_training_ends_when_the_tasks_process_is_killed_without_warning(
-    tmp_path: Path, eventually: Callable[..., None]
+# A task's process, which treats SIGTERM as Airflow 3 does: `execute` goes on after `on_kill`.
+TASK_PROCESS = f"""
+import signal
+from cachew_operators import CachewTrainingOperator
+task = CachewTrainingOperator(
+    task_id="training", endpoint={ENDPOINT!r}, command={STUBBORN!r}, kill_grace_s=0.3
+)
+signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
+task.execute({{}})
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_training_ends_when_the_tasks_process_is_told_to_end_or_is_killed(
+    tmp_path: Path, eventually: Callable[..., None], how: signal.Signals
 ) -> None:
-    program = (
-        "from cachew_operators import CachewTrainingOperator as T;"
-        f"T(task_id='t', endpoint={ENDPOINT!r}, command={STUBBORN!r}, kill_grace_s=0.3)"
-        ".execute({})"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as process:
+    with subprocess.Popen([sys.executable, "-c", TASK_PROCESS], cwd=tmp_path) as process:
         eventually((tmp_path / "leader").exists, "the training runs")
-        process.kill()
+        process.send_signal(how)
+    assert process.returncode == (1 if how == signal.SIGTERM else -signal.SIGKILL)
     pids = pids_in(tmp_path)
     eventually(lambda: not any(map(is_alive, pids)), "the training ended")
 
