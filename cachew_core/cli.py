@@ -35,6 +35,7 @@ _errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
 _output = Console(soft_wrap=True, highlight=False, markup=False)
 
 _WATCH_INTERVAL_S = 1.0
+_pause = time.sleep
 
 _OPEN_PORTS = (
     "note: the workers' data ports are TensorFlow's. They listen on every address of this machine, "
@@ -146,14 +147,19 @@ def status(
 ) -> None:
     """Show a service's workers, jobs and epochs."""
     documents = _documents(service) if watch else iter([_document(service)])
-    if as_json:
-        for document in documents:
-            _output.print(json.dumps(document, indent=None if watch else 2))
-        return
-    if not watch:
-        _output.print(tables.status_view(next(documents)))
-        return
-    with contextlib.suppress(KeyboardInterrupt), Live(console=_output, auto_refresh=False) as live:
+    # Ctrl-C is how one ends a watch.
+    with contextlib.suppress(KeyboardInterrupt) if watch else contextlib.nullcontext():
+        if as_json:
+            for document in documents:
+                _output.print(json.dumps(document, indent=None if watch else 2))
+        elif watch:
+            _show_live(documents)
+        else:
+            _output.print(tables.status_view(next(documents)))
+
+
+def _show_live(documents: Iterator[dict[str, Any]]) -> None:
+    with Live(console=_output, auto_refresh=False) as live:
         for document in documents:
             live.update(tables.status_view(document), refresh=True)
 
@@ -165,7 +171,7 @@ def _document(service: str) -> dict[str, Any]:
 def _documents(service: str) -> Iterator[dict[str, Any]]:
     while True:
         yield _document(service)
-        time.sleep(_WATCH_INTERVAL_S)
+        _pause(_WATCH_INTERVAL_S)
 
 
 @app.command("list")

@@ -76,6 +76,45 @@ def test_a_service_is_started_shown_listed_and_ended(home: Path, cachew: Cachew)
     assert "no services" in cachew("list").output
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_watching_shows_the_status_until_the_service_ends(
+    home: Path, cachew: Cachew, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    cachew("up", "one", "--workers", "1")
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 2:
+            cluster.down("one")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cli, "_pause", sleep)
+        outcome = cachew("status", "one", "--watch", *flags)
+    assert outcome.code == 1
+    assert outcome.errors == (
+        "error: there is no service 'one' on this machine "
+        f"(CACHEW_HOME={home}): start it with cachew up one\n"
+    )
+    assert "agent/0" in outcome.output
+    if flags:
+        assert [json.loads(line)["name"] for line in outcome.output.splitlines()] == ["one", "one"]
+
+
+def test_ctrl_c_ends_a_watch_in_peace(
+    home: Path, cachew: Cachew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    cachew("up", "one", "--workers", "1")
+    monkeypatch.setattr(cli, "_pause", interrupt)
+    for flags in ([], ["--json"]):
+        outcome = cachew("status", "one", "--watch", *flags)
+        assert (outcome.code, outcome.errors) == (0, "")
+    cluster.down("one")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
