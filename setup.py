@@ -1,8 +1,8 @@
 """Maps the repository's top-level folders to import packages.
 
 Bare names such as ``operators`` or ``pipelines`` collide with what Airflow and Kubeflow users have
-on their path, so each folder is installed as ``cachew_<folder>``. setuptools can express that mapping
-together with automatic discovery only in code; everything else is in pyproject.toml.
+on their path, so each folder is installed as ``cachew_<folder>``. setuptools can express that
+mapping together with automatic discovery only in code; everything else is in pyproject.toml.
 """
 
 from setuptools import find_packages, setup

@@ -1,8 +1,8 @@
 """Cachew: input data processing as a service for tf.data pipelines.
 
 Usually imported as ``import cachew_core as cachew``. The public names are resolved on first use, so
-that importing the package costs no TensorFlow: an Airflow scheduler or a pipeline compiler may import
-it, too.
+that importing the package costs no TensorFlow: an Airflow scheduler or a pipeline compiler may
+import it, too.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What Cachew raises: one base class, and one child for each thing that a person can do about it."""
+"""What Cachew raises: a base class, and one child for each thing that a person can do about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SettingsError(CachewError, ValueError):
 
 
 class ServiceUnavailableError(CachewError, ConnectionError):
-    """The service can't be reached, or has no worker, within the deadline: start it or wait longer."""
+    """The service can't be reached, or has no worker, by the deadline: start it or wait longer."""
 
 
 class VersionMismatchError(CachewError):
@@ -34,7 +34,7 @@ class VersionMismatchError(CachewError):
 
 
 class ServiceError(CachewError, RuntimeError):
-    """The service could not be started, stopped or found, or refused a request: the text says why."""
+    """The service could not be started, stopped or found, or refused a request: it says why."""
 
 
 class CheckpointError(CachewError, NotImplementedError):

@@ -93,15 +93,18 @@ def check_versions(here: cachew_pb2.Versions, there: cachew_pb2.Versions, *, who
     """
     if here.api != there.api:
         raise VersionMismatchError(
-            f"{who} speaks version {there.api} of Cachew's API (cachew-service {there.cachew}), this side version "
+            f"{who} speaks version {there.api} of Cachew's API (cachew-service {there.cachew}), "
+            "this side version "
             f"{here.api} ({here.cachew}): install the same cachew-service on both"
         )
     for side in (here, there):
         if side.tensorflow and not _tensorflow_supported(side.tensorflow):
             whose = "this side" if side is here else who
             raise VersionMismatchError(
-                f"{whose} runs TensorFlow {side.tensorflow}, which Cachew does not support: install a version from "
-                f"2.{TENSORFLOW_MINORS[0]} to 2.{TENSORFLOW_MINORS[-1]} on trainer, dispatcher and workers"
+                f"{whose} runs TensorFlow {side.tensorflow}, which Cachew does not support: "
+                "install a version from "
+                f"2.{TENSORFLOW_MINORS[0]} to 2.{TENSORFLOW_MINORS[-1]} on trainer, dispatcher and "
+                "workers"
             )
 
 

@@ -1,7 +1,7 @@
-"""The one module that names private parts of TensorFlow, and the only door to stock tf.data service.
+"""The only module that names private parts of TensorFlow, and the door to stock tf.data service.
 
-Each private name stands here once, with the reason; `tests/stock` fails, naming it, when a TensorFlow version
-changes one. Importing this module imports TensorFlow.
+Each private name stands here once, with the reason; `tests/stock` fails, naming it, when a
+TensorFlow version changes one. Importing this module imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import service_config_pb2
 
-# `tf.data.experimental.service.from_dataset_id` leaves out `task_refresh_interval_hint_ms`, without which an
-# epoch ends up to 1 s late.
+# `tf.data.experimental.service.from_dataset_id` leaves out `task_refresh_interval_hint_ms`, without
+# which an epoch ends up to 1 s late.
 from tensorflow.python.data.experimental.ops import compression_ops, data_service_ops
 
 # A dataset op that has no Python class is wrapped by deriving from these.
-# `map_op` holds the map that runs its function on the thread that asks (`use_inter_op_parallelism`).
+# `map_op` holds the map that runs its function on the thread that asks
+# (`use_inter_op_parallelism`).
 from tensorflow.python.data.ops import dataset_ops, iterator_ops, map_op
 
-# Flat tensor specs of a nested element spec are what dataset nodes declare; no public function gives them.
+# Flat tensor specs of a nested element spec are what dataset nodes declare; no public function
+# gives them.
 from tensorflow.python.data.util import structure
 
-# Functions that `import_graph_def` brings along are known to one graph only; datasets look theirs up in the context.
+# Functions that `import_graph_def` brings along are known to one graph only; datasets look theirs
+# up in the context.
 from tensorflow.python.eager import context
 
 # `tf.Variable` in a strategy's scope is a mirrored one; this class is always the plain one.
@@ -80,7 +83,7 @@ def inputs_of(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
 
 
 def constants_of(dataset: tf.data.Dataset) -> Iterator[tf.Tensor]:
-    """The tensors that one dataset node would bring into a serialized graph, without serializing it."""
+    """The tensors that a dataset node would bring into a serialized graph, without doing that."""
     yield from getattr(dataset, "_tensors", ())
     for function in dataset._functions():
         yield from function.function.captured_inputs
@@ -99,7 +102,10 @@ def compressed(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def sequential_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
-    """`dataset.map(function)` for a few cheap operators: no thread is woken for them (30 us less an element)."""
+    """`dataset.map(function)` for a few cheap operators.
+
+    No thread is woken for them, which saves 30 us an element.
+    """
     plain = tf.autograph.experimental.do_not_convert(function)
     return map_op._MapDataset(dataset, plain, use_inter_op_parallelism=False)
 
@@ -111,14 +117,14 @@ def cpu_variable(initial: tf.Tensor) -> tf.Variable:
 
 
 def register_functions(graph: GraphDef) -> None:
-    """Make a graph's functions known to this process, so that datasets can call and serialize them."""
+    """Makes a graph's functions known to this process: datasets can call and serialize them."""
     for function in graph.library.function:
         if not context.context().has_function(function.signature.name):
             context.context().add_function_def(function)
 
 
 def flat_specs(element_spec: Any) -> tuple[tf.TensorSpec, ...]:
-    """The flat tensors in which datasets hold elements of a spec (ragged and sparse ones as variants)."""
+    """The flat tensors in which datasets hold a spec's elements (ragged, sparse: as variants)."""
     return tuple(structure.get_flat_tensor_specs(element_spec))
 
 
@@ -191,8 +197,8 @@ def start_dispatch_server(
 ) -> tf.data.experimental.service.DispatchServer:
     """A stock dispatcher that is already serving.
 
-    The public `DispatcherConfig` has no client time-out and no switch to collect abandoned epochs; the message
-    behind it, which the public class also takes, has both.
+    The public `DispatcherConfig` has no client time-out and no switch to collect abandoned epochs;
+    the message behind it, which the public class also takes, has both.
 
     Args:
         port: to listen on, on every address of the machine (stock knows no other way).
@@ -216,7 +222,9 @@ def start_dispatch_server(
 def start_worker_server(
     *, dispatcher_address: str, address: str, port: int, heartbeat_interval_ms: int
 ) -> tf.data.experimental.service.WorkerServer:
-    """A stock worker that has registered and is serving. Blocks with the GIL held until it has registered.
+    """A stock worker that has registered and is serving.
+
+    Blocks with the GIL held until it has registered.
 
     Args:
         dispatcher_address: `host:port` of what it takes for its dispatcher (our gate).

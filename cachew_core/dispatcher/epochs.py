@@ -148,8 +148,8 @@ class EpochService:
     def _remember(self, reader_id: int, epoch: Epoch) -> None:
         why = epoch.failure or "it was silent for too long"
         self._ends[reader_id] = (
-            f"epoch {epoch.number} of job {epoch.job.name!r} is {epoch.state} for this trainer: {why}; "
-            "start the epoch again"
+            f"epoch {epoch.number} of job {epoch.job.name!r} is {epoch.state} for this trainer: "
+            f"{why}; start the epoch again"
         )
         while len(self._ends) > REMEMBERED_ENDS:
             self._ends.popitem(last=False)

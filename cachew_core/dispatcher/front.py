@@ -181,8 +181,8 @@ class Front(grpc.GenericRpcHandler):
 def _forgotten(reader: Reader) -> str:
     epoch = reader.epoch
     return (
-        f"epoch {epoch.number} of job {epoch.job.name!r} was ended because this trainer was silent for "
-        "too long (paused, or out of memory?): start the epoch again"
+        f"epoch {epoch.number} of job {epoch.job.name!r} was ended because this trainer was silent "
+        "for too long (paused, or out of memory?): start the epoch again"
     )
 
 

@@ -64,7 +64,8 @@ class Client:
     """One `distribute` call of one trainer.
 
     Attributes:
-        connected: from its registration to its stream's end; a trainer that was killed loses it at once.
+        connected: from its registration to its stream's end; a trainer that was killed loses it at
+            once.
         seen_at: monotonic seconds of its last sign of life.
     """
 
@@ -234,8 +235,8 @@ class Job:
         if client.opened == 0 and self.epochs and len(self.clients) > 1:
             last = self.epochs[-1]
             client.notify(
-                f"job {self.name!r}: epoch {last.number} was already {last.state} when this trainer "
-                f"came; it starts epoch {self.opened_epochs + 1}"
+                f"job {self.name!r}: epoch {last.number} was already {last.state} when this "
+                f"trainer came; it starts epoch {self.opened_epochs + 1}"
             )
         self.opened_epochs += 1
         epoch = Epoch(number=self.opened_epochs, job=self, opened_at=now, fixed=not self.sharded)
@@ -284,17 +285,20 @@ class JobBook:
             holders = ", ".join(f"process {c.pid} on {c.host}" for c in job.clients.values())
             raise PipelineError(
                 f"job_name={job.name!r} is in use by another pipeline ({holders}; fingerprint "
-                f"{job.request.fingerprint[:12]}, this one {request.fingerprint[:12]}): take another "
-                "name, or give all trainers of this job the same pipeline"
+                f"{job.request.fingerprint[:12]}, this one {request.fingerprint[:12]}): take "
+                "another name, or give all trainers of this job the same pipeline"
             )
         if not _same(job.request, request):
             raise PipelineError(
-                f"job_name={job.name!r} is read with other arguments by its other trainers: give all "
-                "of them the same processing_mode, compression, num_consumers and cross_trainer_cache"
+                f"job_name={job.name!r} is read with other arguments by its other trainers: give "
+                "all of them the same processing_mode, compression, num_consumers and "
+                "cross_trainer_cache"
             )
 
 
-def _same(one: cachew_pb2.RegisterPipelineRequest, other: cachew_pb2.RegisterPipelineRequest) -> bool:
+def _same(
+    one: cachew_pb2.RegisterPipelineRequest, other: cachew_pb2.RegisterPipelineRequest
+) -> bool:
     return _identity(one) == _identity(other)
 
 

@@ -107,8 +107,8 @@ class Scheduler:
         if not slots:
             return f"0 workers registered at {name} after {deadline_s:g} s: start some"
         return (
-            f"none of the {len(slots)} workers of {name} could serve within {deadline_s:g} s (they are "
-            "leaving, or their processes fail to start: see the worker's log)"
+            f"none of the {len(slots)} workers of {name} could serve within {deadline_s:g} s (they "
+            "are leaving, or their processes fail to start: see the worker's log)"
         )
 
     async def _wait_for_change(self, timeout_s: float) -> None:
@@ -156,7 +156,8 @@ class Scheduler:
                     for epoch in list(generation.epochs):
                         failure = (
                             f"worker {assignment.slot.id} ({assignment.address}) was lost in epoch "
-                            f"{epoch.number} of job {job.name!r}: {assignment.error}; start the epoch again"
+                            f"{epoch.number} of job {job.name!r}: {assignment.error}; start the "
+                            "epoch again"
                         )
                         log.warning("%s", failure)
                         epoch.end(EpochState.FAILED, self._clock(), failure)

@@ -100,8 +100,9 @@ class DispatcherService(cachew_pb2_grpc.DispatcherServicer):
         if not job.seeded or job.request.single_worker:
             return []
         return [
-            f"job {job.name!r}: the seed of {', '.join(job.seeded)} is kept only in epochs that one worker "
-            "serves alone; several workers draw independently, so that none repeats another's numbers"
+            f"job {job.name!r}: the seed of {', '.join(job.seeded)} is kept only in epochs that "
+            "one worker serves alone; several workers draw independently, so that none repeats "
+            "another's numbers"
         ]
 
     # Streams

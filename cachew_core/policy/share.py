@@ -1,4 +1,4 @@
-"""How many workers each job gets while nobody knows how many it can use: even shares of the pool."""
+"""How many workers each job gets while nobody knows how many it can use: even shares."""
 
 from __future__ import annotations
 

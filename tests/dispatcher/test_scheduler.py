@@ -18,7 +18,7 @@ Report = cachew_pb2.AssignmentReport
 
 
 class Service:
-    """A scheduler, and agents that do at once what they are told (drains end when the test says)."""
+    """A scheduler, and agents that obey at once (but drains end when the test says)."""
 
     def __init__(self, work_dir: Path) -> None:
         self.book = JobBook()

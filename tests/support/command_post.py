@@ -1,4 +1,4 @@
-"""A dispatcher, seen from an agent: says what a test tells it to, and remembers what it was told."""
+"""A dispatcher, seen from an agent: says what a test wants, remembers what it hears."""
 
 import queue
 import threading
