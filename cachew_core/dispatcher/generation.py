@@ -96,8 +96,10 @@ class Generation:
 
     async def call(self, method: str, request: bytes) -> bytes:
         """One call to the stock server, as bytes."""
-        answer: bytes = await self._channel.unary_unary(DISPATCHER_SERVICE + method)(request)
-        return answer
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(
+            DISPATCHER_SERVICE + method
+        )
+        return await call(request)
 
     async def open_iteration(
         self,

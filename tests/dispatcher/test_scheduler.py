@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ class Service:
         hello = cachew_pb2.AgentHello(agent_id=name, host="host", slots=slots)
         return self.scheduler.pool.connect(hello)
 
-    def job(self, name: str, **fields: object) -> Job:
+    def job(self, name: str, **fields: Any) -> Job:
         request = cachew_pb2.RegisterPipelineRequest(
             job_name=name,
             fingerprint=name,
