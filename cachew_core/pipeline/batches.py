@@ -191,10 +191,7 @@ def _ranked(specs: Specs) -> Specs:
 
 def _keep_partial(graph: DatasetGraph, node: Any) -> None:
     """Let a batch operator give its last, partial batch."""
-    constant = graph.graph_def.node.add(name=f"{node.name}/keep_partial", op="Const")
-    constant.attr["dtype"].type = tf.bool.as_datatype_enum
-    constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(False))
-    graph.nodes[constant.name] = constant
+    constant = graph.add_constant(f"{node.name}/keep_partial", False, tf.bool)
     node.input[_DROP_REMAINDER_INPUT[base_op(node.op)]] = constant.name
 
 

@@ -165,18 +165,9 @@ def _repeated_caches(graph: DatasetGraph) -> list[str]:
     for node in graph.operators():
         if base_op(node.op) != "RepeatDataset":
             continue
-        below = [base_op(inner.op) for inner in _below(graph, node)]
-        if "CacheDataset" in below:
-            reasons.append(
-                "`cache` before a `repeat` inside the pipeline is read again without new input"
-            )
+        if any(base_op(below.op) == "CacheDataset" for below in graph.operators_below(node)):
+            reasons.append("`cache` before a `repeat` inside the pipeline is read again without new input")
     return reasons
-
-
-def _below(graph: DatasetGraph, node: Any) -> Iterator[Any]:
-    for source in graph.dataset_inputs(node):
-        yield source
-        yield from _below(graph, source)
 
 
 def rule_for(graph: DatasetGraph, node: Any) -> OperatorRule:

@@ -145,6 +145,11 @@ def call_function(
     call.attr["Tout"].list.type.extend(arg.type for arg in function.signature.output_arg)
     specs = component_specs(node)
     single = rename_functions(single)
+    called = next(
+        f for f in single.library.function if f.signature.name == single.node[-1].attr["f"].func.name
+    )
+    # Inlined into a branch that is not taken, each of its operators would cost time all the same.
+    called.attr["_noinline"].b = True
     stock.register_functions(single)
     results = _imported(single, inputs, [f"call:{i}" for i in range(len(specs))])
     for result, spec in zip(results, specs, strict=True):

@@ -87,8 +87,12 @@ class DatasetGraph:
 
     def operators(self) -> list[Any]:
         """Every dataset node outside of functions, each once, from the sink to the sources."""
+        return [self.sink, *self.operators_below(self.sink)]
+
+    def operators_below(self, node: Any) -> list[Any]:
+        """Every dataset node that feeds a dataset node, directly or through others, each once."""
         found: dict[str, Any] = {}
-        waiting = [self.sink]
+        waiting = list(reversed(self.dataset_inputs(node)))
         while waiting:
             node = waiting.pop()
             if node.name not in found:
@@ -124,6 +128,15 @@ class DatasetGraph:
         """The value of a constant scalar input of a node, as a Python value; None where it is no constant."""
         value = self.constant(self.input(node, index))
         return None if value is None else value.item()
+
+    def add_constant(self, name: str, value: Any, dtype: tf.DType) -> Any:
+        """A new constant of that name, or another value for the one that has it."""
+        if name not in self.nodes:
+            self.nodes[name] = self.graph_def.node.add(name=name, op="Const")
+        node = self.nodes[name]
+        node.attr["dtype"].type = dtype.as_datatype_enum
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, dtype))
+        return node
 
     def functions_of(self, node: Any) -> list[Any]:
         """The functions that a node's attributes name, without those that these call in turn."""

@@ -73,11 +73,7 @@ def _set_seeds(graph: DatasetGraph, seed: Any, *, reshuffling_only: bool) -> Non
             continue
         for index, value in _seed_constants(graph, node):
             name = f"{node.name}/seed_{index}"
-            constant = graph.graph_def.node.add(name=name, op="Const")
-            constant.attr["dtype"].type = tf.int64.as_datatype_enum
-            constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(seed(value), tf.int64))
-            graph.nodes[name] = constant
-            node.input[index] = name
+            node.input[index] = graph.add_constant(name, seed(value), tf.int64).name
     for function in graph.functions.values():
         for node in _seeded_nodes(graph, function.node_def):
             for key in ("seed", "seed2"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cachew_core.pipeline.graph import DatasetGraph
+from cachew_core.pipeline.interleaves import pass_splits_through_interleaves
 from cachew_core.pipeline.seeds import fix_seeds, remove_seeds, seeded_operators
 from cachew_core.pipeline.sources import coarsen_sources
 
@@ -25,6 +26,7 @@ def worker_variant(graph: bytes, *, sharded: bool, single: bool, epoch: int) -> 
     variant = DatasetGraph.parse(graph)
     if sharded:
         coarsen_sources(variant)
+        pass_splits_through_interleaves(variant)
     if single:
         fix_seeds(variant, epoch)
     else:
