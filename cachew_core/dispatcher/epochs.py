@@ -170,8 +170,7 @@ class EpochService:
         for reader in list(client.readers.values()):
             await self.release(reader)
         if not job.clients:
-            job.ended = True
-            job.shared_graph = None
+            job.end()
             log.info("job %s ended", job.name)
         self._scheduler.changed()
 

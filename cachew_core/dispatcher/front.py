@@ -128,8 +128,10 @@ class Front(grpc.GenericRpcHandler):
         try:
             reader = await self._epochs.open(client, next(self._ids), stock_request)
         except CachewError as error:
+            del self._jobs[job_id]
             raise _RefusedError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
-        del self._jobs[job_id]
+        # Kept until here: stock asks again after a broken connection.
+        self._jobs.pop(job_id, None)
         return stock_pb2.GetOrCreateIterationResponse(
             iteration_client_id=reader.id
         ).SerializeToString()

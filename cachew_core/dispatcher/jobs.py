@@ -23,6 +23,12 @@ KEPT_EPOCHS = 1000
 
 KEPT_NOTICES = 20
 
+KEPT_READERS = 256
+"""Iterators of one client whose metrics can still change: as many as a trainer's graph measures."""
+
+KEPT_ENDED_JOBS = 200
+"""Ended jobs that status shows; the oldest are forgotten first."""
+
 
 class EpochState(enum.StrEnum):
     """Where an epoch is in its life."""
@@ -219,6 +225,7 @@ class Job:
         epoch = self._epoch_to_join(client) or self._open_epoch(client, now)
         reader = Reader(id=reader_id, client=client, iterator=client.opened, epoch=epoch)
         client.readers[client.opened] = reader
+        client.readers.pop(client.opened - KEPT_READERS, None)
         client.opened += 1
         epoch.readers.append(reader)
         return reader
@@ -243,6 +250,12 @@ class Job:
         self.epochs.append(epoch)
         del self.epochs[:-KEPT_EPOCHS]
         return epoch
+
+    def end(self) -> None:
+        """Its last client left. The graph, which may be large, comes again with the next one."""
+        self.ended = True
+        self.shared_graph = None
+        self.request.ClearField("graph")
 
     def note(self, text: str) -> None:
         """Keeps a line for status."""
@@ -269,12 +282,19 @@ class JobBook:
         if job is not None and job.held:
             self._check_same(job, request)
         if job is not None and _same(job.request, request):
+            job.request.graph = request.graph
             return job
         number = next(self._ids)
         name = request.job_name or f"private-{number}"
         job = Job(id=f"job-{number}", name=name, request=request)
         self.jobs[job.id] = job
+        self._forget_old_jobs()
         return job
+
+    def _forget_old_jobs(self) -> None:
+        ended = [job for job in self.jobs.values() if job.ended and not job.generations]
+        for job in ended[: max(0, len(ended) - KEPT_ENDED_JOBS)]:
+            del self.jobs[job.id]
 
     def _named(self, name: str) -> Job | None:
         return next((job for job in reversed(self.jobs.values()) if job.name == name), None)

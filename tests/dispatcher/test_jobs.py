@@ -4,7 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from cachew_core.dispatcher.jobs import Client, Epoch, EpochState, Job, JobBook, Reader
+from cachew_core.dispatcher.jobs import (
+    KEPT_ENDED_JOBS,
+    Client,
+    Epoch,
+    EpochState,
+    Job,
+    JobBook,
+    Reader,
+)
 from cachew_core.errors import PipelineError
 from cachew_core.proto import cachew_pb2
 
@@ -138,6 +146,26 @@ def test_the_same_pipeline_goes_on_counting_its_epochs_after_a_restart(
     job.ended = True
     assert book.register(request()) is job
     assert job.open_reader(trainer(job, "b"), 1, now=0).epoch.number == 2
+
+
+def test_an_ended_job_holds_no_graph_and_gets_it_again_with_its_next_trainer() -> None:
+    book = JobBook()
+    first = request()
+    first.graph = b"graph"
+    job = book.register(first)
+    job.end()
+    assert job.request.graph == b""
+    again = request()
+    again.graph = b"graph"
+    assert book.register(again) is job
+    assert job.request.graph == b"graph"
+
+
+def test_only_the_newest_ended_jobs_are_remembered() -> None:
+    book = JobBook()
+    for _ in range(KEPT_ENDED_JOBS + 10):
+        book.register(request("")).end()
+    assert len(book.jobs) <= KEPT_ENDED_JOBS + 1
 
 
 def test_an_epochs_totals_are_those_of_all_its_readers(job: Job, opened: Opener) -> None:

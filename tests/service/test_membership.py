@@ -69,7 +69,7 @@ def test_an_agent_that_is_told_to_end_in_mid_epoch_loses_nothing(service: RealSe
 
 
 def test_the_only_agent_waits_for_its_successor_before_it_drains(service: RealService) -> None:
-    leaving = service.add_agent(1)
+    leaving = service.add_agent(1, "--grace", "240")
     trainer = Trainer(served(service, 0, 1000, "succeeded"))
     eventually(lambda: trainer.has(50))
     leaving.send(signal.SIGTERM)

@@ -88,10 +88,10 @@ class RealService:
 
     def add_agent(self, slots: int = 1, *flags: str) -> Agent:
         """One more agent; returns when its workers are in the pool."""
-        before = len(self.status().workers)
+        before = {worker.id for worker in self.status().workers}
         agent = Agent(self.endpoint, slots, self._log, *flags)
         self.agents.append(agent)
-        eventually(lambda: len(self.status().workers) >= before + slots)
+        eventually(lambda: len({worker.id for worker in self.status().workers} - before) >= slots)
         return agent
 
     def status(self) -> cachew_pb2.ServiceStatus:
