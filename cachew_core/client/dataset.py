@@ -41,9 +41,6 @@ class DistributedDataset(stock.UnaryUnchangedStructureDataset):
         options = tf.data.Options()
         # The service shards already; a strategy that did it again would drop data.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        # A buffer behind the measuring would hide how long the trainer waits. Ours is in front of
-        # it.
-        options.experimental_optimization.inject_prefetch = False
         self._input_dataset = dataset.with_options(options)
         self._length = length
         super().__init__(self._input_dataset, stock.variant_of(self._input_dataset))

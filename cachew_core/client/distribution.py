@@ -117,6 +117,7 @@ def distribute(
         ServiceError: when applied: the service refused for a reason of its own, such as its
             shutdown.
     """
+    arguments.check_eager()
     options = arguments.checked(
         job_name=job_name,
         processing_mode=processing_mode,
@@ -138,13 +139,16 @@ def distribute(
     )
     endpoint = _endpoint(settings.service)
 
+    # Traced by a user's tf.function it must raise, and not be rewritten first.
+    @tf.autograph.experimental.do_not_convert
     def apply(dataset: tf.data.Dataset) -> tf.data.Dataset:
         arguments.check_eager()
         if endpoint is None:
             return _local(dataset, options)
         return _distributed(dataset, endpoint, options, settings)
 
-    return apply
+    transformation: Transformation = apply
+    return transformation
 
 
 def _endpoint(service: str | None) -> str | None:
@@ -183,6 +187,7 @@ def _distributed(
         processing_mode=options.processing_mode,
         compression=options.compression,
         num_consumers=options.num_consumers,
+        endless=options.cross_trainer_cache is not None,
         limits=Limits(max_bytes=settings.max_graph_bytes, warn_bytes=settings.warn_graph_bytes),
     )
     arguments.check_endless(options, prepared.cardinality)
