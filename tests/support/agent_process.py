@@ -19,19 +19,17 @@ class AgentProcess:
         self.log = folder / "agent.log"
         self.temporary = folder / "tmp"
         self.temporary.mkdir()
-        flags = {"dispatcher": f"grpc://127.0.0.1:{port}", **settings}
-        command = [sys.executable, "-m", "cachew_core.cli", "worker"]
-        for name, value in flags.items():
-            command += [f"--{name.replace('_', '-')}", str(value)]
+        given = {"dispatcher": f"grpc://127.0.0.1:{port}", **settings}
+        own = {f"CACHEW_{name.upper()}": str(value) for name, value in given.items()}
         # A proxy that is down: no process of a service may ask it for another one.
         proxy = {"http_proxy": "http://127.0.0.1:9", "grpc_proxy": "http://127.0.0.1:9"}
         with self.log.open("wb") as stream:
             self.process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "cachew_core.cli", "worker"],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
-                env={**os.environ, **proxy, "TMPDIR": str(self.temporary)},
+                env={**os.environ, **proxy, **own, "TMPDIR": str(self.temporary)},
                 start_new_session=True,
             )
         self._family: set[psutil.Process] = set()

@@ -88,6 +88,15 @@ def test_a_released_worker_is_gone_when_its_end_is_reported(crew: Crew, start_jo
     assert refuses(serving.address)
 
 
+def test_a_worker_that_is_stopped_is_ended_all_the_same(crew: Crew, start_job) -> None:
+    assignment = crew.assign(start_job().address)
+    child = psutil.Process(crew.post.wait_until_serving(assignment).pid)
+    child.suspend()
+    crew.post.release(assignment)
+    assert crew.post.wait_until_ended(assignment).end == Report.RELEASED
+    assert not alive(child)
+
+
 def test_a_killed_worker_is_reported_as_crashed_with_the_signal(crew: Crew, start_job) -> None:
     assignment = crew.assign(start_job().address)
     os.kill(crew.post.wait_until_serving(assignment).pid, signal.SIGKILL)
@@ -186,12 +195,12 @@ def sockets_of(pid: int) -> set[str]:
 
 
 def test_the_agent_survives_the_death_of_the_process_that_forks(crew: Crew, start_job) -> None:
-    job = start_job()
-    before = crew.assign(job.address)
+    before = crew.assign(start_job().address)
     pid = crew.post.wait_until_serving(before).pid
     psutil.Process(pid).parent().kill()
     ended = crew.post.wait_until_ended(before)
     assert ended.end == Report.CRASHED
     eventually(lambda: not psutil.pid_exists(pid))
+    job = start_job()
     crew.post.wait_until_serving(crew.assign(job.address))
     assert values_of(job) == list(range(100))
