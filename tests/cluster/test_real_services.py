@@ -40,6 +40,16 @@ if "STAY" in os.environ:
     endless = tf.data.Dataset.range(2**40).apply(cachew.sleep(1000))
     for _ in endless.apply(cachew.distribute(job_name="endless")):
         print("reading", flush=True)
+if "DRAIN" in os.environ:
+    slow = tf.data.Dataset.range(300).apply(cachew.sleep(20_000))
+    slow = slow.apply(cachew.distribute(job_name="slow"))
+    numbers = iter(slow)
+    first = next(numbers)
+    print("reading", flush=True)
+    rest = list(numbers)
+    assert sorted([int(first), *map(int, rest)]) == list(range(300))
+    print("300 elements", flush=True)
+    list(slow)
 """
 
 Check = Callable[..., None]
@@ -49,6 +59,10 @@ def _status(name: str) -> dict[str, Any]:
     shown = subprocess.run([*CACHEW, "status", name, "--json"], stdout=subprocess.PIPE, check=True)
     document: dict[str, Any] = json.loads(shown.stdout)
     return document
+
+
+def _count_processes(name: str) -> int:
+    return len(processes.processes_of(runs.run_id(name))) if runs.has_begun(name) else 0
 
 
 def _train(service: str, **variables: str) -> subprocess.Popen[str]:
@@ -109,6 +123,22 @@ def test_down_gives_a_reading_trainer_one_clear_error_and_leaves_nothing(
     assert "service 'one' was taken down" in errors
 
 
+def test_down_with_drain_lets_the_open_epoch_end_and_begins_no_other(
+    home: Path, nothing_left: Check
+) -> None:
+    record = cluster.up("one", workers=2)
+    with _train("one", DRAIN="1") as training:
+        assert training.stdout is not None
+        assert training.stdout.readline() == "trained\n"
+        assert training.stdout.readline() == "reading\n"
+        cluster.down("one", drain=True)
+        nothing_left("one", record.endpoint)
+        output, errors = training.communicate(timeout=BUSY_S)
+    assert output == "300 elements\n"
+    assert training.returncode != 0
+    assert "service 'one' is going down" in errors
+
+
 def test_a_service_without_a_client_ends_itself_and_leaves_nothing(
     home: Path, nothing_left: Check, eventually: Check
 ) -> None:
@@ -154,7 +184,7 @@ def test_an_interrupted_up_leaves_nothing(
     home: Path, nothing_left: Check, eventually: Check, number: signal.Signals
 ) -> None:
     with subprocess.Popen([*CACHEW, "up", "one"], stderr=subprocess.PIPE, text=True) as command:
-        eventually(lambda: runs.has_begun("one") and cluster.list_services() != [])
+        eventually(lambda: _count_processes("one") >= 2)
         command.send_signal(number)
         _, errors = command.communicate(timeout=60)
     assert command.returncode == 128 + number
@@ -164,7 +194,7 @@ def test_an_interrupted_up_leaves_nothing(
 
 def test_down_interrupts_an_up(home: Path, nothing_left: Check, eventually: Check) -> None:
     with subprocess.Popen([*CACHEW, "up", "one"], stderr=subprocess.PIPE, text=True) as command:
-        eventually(lambda: cluster.list_services() != [])
+        eventually(lambda: _count_processes("one") >= 2)
         cluster.down("one")
         nothing_left("one")
         _, errors = command.communicate(timeout=60)
