@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,7 +39,8 @@ from rich.table import Table
 from cachew_components import stop_signals
 from cachew_core.cluster import down, status
 from cachew_core.errors import CachewError
-from cachew_pipelines.training_report import TrainingReport
+from cachew_core.service_record import service_folder
+from cachew_pipelines.training_report import LOCAL_REPORTS, TrainingReport
 
 BATCH_SIZE = 32
 LOOK_INTERVAL_S = 0.3
@@ -76,6 +78,7 @@ COLUMNS = (
 # What kfp logs about steps; were it to change, the bars would fill only at the end.
 _STARTED = re.compile(r"Executing task '([\w-]+)'")
 _SUCCEEDED = re.compile(r"Task '([\w-]+)' finished with status SUCCESS")
+_FAILED = re.compile(r"^.*Task '[\w-]+' finished with status FAILURE.*$", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -139,7 +142,7 @@ def run_pipeline(plan: Plan, console: Console) -> TrainingReport:
         with stop_signals.deferred():
             _end_session(process)
             down(plan.service_name)
-    reports = list(plan.outputs.glob("*/train-classifier/report"))
+    reports = list(plan.outputs.glob(LOCAL_REPORTS))
     if process.returncode != 0 or not reports:
         raise StepFailedError(f"the pipeline ended with exit code {process.returncode}")
     return TrainingReport.model_validate_json(reports[0].read_text())
@@ -253,6 +256,7 @@ def demo(
     """Train on photographs through Cachew, in a Kubeflow pipeline on this machine."""
     console = Console()
     log = report.with_suffix(".log")
+    report.unlink(missing_ok=True)
     with stop_signals.as_exception(), tempfile.TemporaryDirectory(prefix="cachew-demo-") as folder:
         plan = Plan(
             service_name=f"demo-{uuid4().hex[:8]}",
@@ -267,13 +271,20 @@ def demo(
             trained = run_pipeline(plan, console)
         except (KeyboardInterrupt, SystemExit) as stop:
             console.print("The service is down.")
+            _forget(plan)
             raise typer.Exit(_exit_code(stop)) from None
         except (StepFailedError, CachewError) as error:
             _explain(error, log, console)
             raise typer.Exit(1) from None
+    _forget(plan)
     report.write_text(trained.model_dump_json(indent=2) + "\n")
     console.print(table_of(trained))
     console.print(f"The same is in {report}, the steps' output in {log}.")
+
+
+def _forget(plan: Plan) -> None:
+    """Takes the service's logs away, which only a failure needs: every demo's has another name."""
+    shutil.rmtree(service_folder(plan.service_name), ignore_errors=True)
 
 
 def _exit_code(stop: BaseException) -> int:
@@ -282,9 +293,15 @@ def _exit_code(stop: BaseException) -> int:
 
 
 def _explain(error: Exception, log: Path, console: Console) -> None:
-    tail = log.read_text(errors="replace").splitlines()[-FAILED_LINES:]
-    console.print("\n".join(tail), markup=False, highlight=False)
+    console.print(_last_words(log.read_text(errors="replace")), markup=False, highlight=False)
     console.print(f"[red]The demo failed:[/] {error}. All of the steps' output is in {log}.")
+
+
+def _last_words(log: str) -> str:
+    """The end of what the failed step wrote; of everything, where none is known to have failed."""
+    before_failure = _FAILED.split(_COLOUR.sub("", log), maxsplit=1)[0]
+    lines = [line for line in before_failure.splitlines() if line.strip()]
+    return "\n".join(lines[-FAILED_LINES:])
 
 
 def main() -> None:

@@ -21,8 +21,12 @@ from kfp import local as kfp_local
 from cachew_components import CachewService, CachewTeardown, stop_signals
 from cachew_components.image import IMAGE
 from cachew_core.cluster import down
+from cachew_pipelines.training_report import LOCAL_REPORTS
 
-app = typer.Typer(help="Train on photographs through Cachew, in a Kubeflow pipeline.")
+app = typer.Typer(
+    help="Train on photographs through Cachew, in a Kubeflow pipeline.",
+    pretty_exceptions_enable=False,
+)
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
@@ -132,7 +136,7 @@ def run_locally(outputs: Path, *, service_name: str | None = None, **parameters:
         RuntimeError: a step failed; names the step. Its output went to standard output.
     """
     name = service_name or f"photographs-{uuid4().hex[:8]}"
-    before = set(outputs.glob(_REPORTS))
+    before = set(outputs.glob(LOCAL_REPORTS))
     with (
         tempfile.TemporaryDirectory(prefix="kfp-workspace-") as workspace,
         stop_signals.as_exception(),
@@ -152,12 +156,8 @@ def run_locally(outputs: Path, *, service_name: str | None = None, **parameters:
         finally:
             with stop_signals.deferred():
                 down(name)
-    (report,) = set(outputs.glob(_REPORTS)) - before
+    (report,) = set(outputs.glob(LOCAL_REPORTS)) - before
     return report
-
-
-_REPORTS = "*/train-classifier/report"
-"""Where kfp.local puts the report: run, step, output."""
 
 
 @app.command()
@@ -174,16 +174,20 @@ def run(
     idle_timeout_s: Annotated[float, typer.Option(min=1)] = 1800.0,
 ) -> None:
     """Run the pipeline on this machine."""
-    report = run_locally(
-        outputs,
-        service_name=service_name,
-        workers=workers,
-        epochs=epochs,
-        batch_size=batch_size,
-        crops=crops,
-        files=files,
-        idle_timeout_s=idle_timeout_s,
-    )
+    try:
+        report = run_locally(
+            outputs,
+            service_name=service_name,
+            workers=workers,
+            epochs=epochs,
+            batch_size=batch_size,
+            crops=crops,
+            files=files,
+            idle_timeout_s=idle_timeout_s,
+        )
+    except RuntimeError as error:
+        typer.echo(error, err=True)
+        raise typer.Exit(1) from None
     typer.echo(report)
 
 

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cachew_core.version import __version__
 
+LOCAL_REPORTS = "*/train-classifier/report"
+"""Where kfp.local puts the report in its outputs: run, step, output."""
+
 REPORTED_PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "kfp")
 
 

@@ -1,5 +1,8 @@
 """What a cluster gets: the compiled pipeline has what setup and teardown depend on."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ from kfp import compiler, components, dsl
 
 import cachew_components
 from cachew_components import CachewService, CachewTeardown
+from cachew_components.image import IMAGE
 from cachew_core import __version__
 from cachew_pipelines.training_pipeline import training_pipeline
 
@@ -83,7 +87,7 @@ def test_every_step_runs_in_the_one_image_and_installs_nothing(
         executor["container"] for executor in specification["deploymentSpec"]["executors"].values()
     ]
     assert len(containers) == 4
-    assert {container["image"] for container in containers} == {f"cachew-service:{__version__}"}
+    assert {container["image"] for container in containers} == {IMAGE}
     assert "pip install" not in str(containers)
 
 
@@ -114,6 +118,31 @@ def test_the_compiled_pipeline_loads_again(package: Path) -> None:
     loaded = components.load_component_from_file(str(package))
     assert loaded.name == "cachew-photographs"
     assert {"service_name", "workers", "epochs"} <= set(loaded.component_spec.inputs)
+
+
+@pytest.mark.parametrize(
+    ("variables", "image"),
+    [
+        ({}, f"cachew-service:{__version__}"),
+        ({"CACHEW_IMAGE": "registry.example.com/cachew:1"}, "registry.example.com/cachew:1"),
+    ],
+    ids=["default", "CACHEW_IMAGE"],
+)
+def test_the_image_is_the_one_named_when_compiling(
+    tmp_path: Path, variables: dict[str, str], image: str
+) -> None:
+    path = tmp_path / "pipeline.yaml"
+    subprocess.run(
+        [sys.executable, "-m", "cachew_pipelines.training_pipeline", "compile", str(path)],
+        env={
+            **{key: value for key, value in os.environ.items() if key != "CACHEW_IMAGE"},
+            **variables,
+        },
+        check=True,
+        timeout=120,
+    )
+    executors = next(yaml.safe_load_all(path.read_text()))["deploymentSpec"]["executors"]
+    assert {executor["container"]["image"] for executor in executors.values()} == {image}
 
 
 def test_the_name_may_be_left_to_the_run(tmp_path: Path) -> None:

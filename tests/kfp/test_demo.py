@@ -77,6 +77,7 @@ def test_the_demo_ends_with_a_table_and_the_same_as_json(
     assert "KFP Executor" not in output
     assert "KFP Executor" in (tmp_path / "reports" / "demo.log").read_text()
     assert leftovers() == []
+    assert list((home / "services").iterdir()) == []
     assert nothing_in(tmp_path)
 
 
@@ -87,7 +88,7 @@ def test_a_failing_step_shows_its_error_and_the_demo_exits_non_zero(
         output, _ = process.communicate(timeout=200)
     assert process.returncode == 1
     assert "The demo failed" in output
-    assert "make-photograph-records" in output
+    assert "crops=1 can't be spread over files=4" in output
     assert not (tmp_path / "reports" / "demo.json").exists()
     assert leftovers() == []
     assert nothing_in(tmp_path)
