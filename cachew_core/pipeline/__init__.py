@@ -1,4 +1,4 @@
-"""Everything that reads or rewrites the graphs of pipelines; needs TensorFlow, does no input or output."""
+"""Everything that reads or rewrites the graphs of pipelines; needs TensorFlow."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def check_element_spec(element_spec: Any) -> None:
     for spec in _leaves(element_spec):
         if isinstance(spec, tf.data.DatasetSpec | tf.data.IteratorSpec):
             raise PipelineError(
-                f"the pipeline's elements hold a dataset or an iterator ({spec}), as `window` makes them, and "
-                "those can't be sent: turn each into tensors first, such as by "
+                f"the pipeline's elements hold a dataset or an iterator ({spec}), as `window` "
+                "makes them, and those can't be sent: turn each into tensors first, such as by "
                 "`.flat_map(lambda window: window.batch(size))`"
             )
 
@@ -78,8 +78,9 @@ def check_size(graph_bytes: int, limits: Limits) -> list[str]:
     if graph_bytes <= limits.warn_bytes:
         return []
     return [
-        f"the pipeline's graph has {graph_bytes / _MIB:.0f} MiB, and every worker gets all of it: write the data "
-        "that stands in it (from_tensor_slices, constants in functions) to files, such as TFRecords"
+        f"the pipeline's graph has {graph_bytes / _MIB:.0f} MiB, and every worker gets all of it: "
+        "write the data that stands in it (from_tensor_slices, constants in functions) to files, "
+        "such as TFRecords"
     ]
 
 
@@ -87,8 +88,9 @@ def _refuse_size(size: int, limits: Limits) -> None:
     if size > limits.max_bytes:
         raise PipelineError(
             f"the pipeline's graph has {size / _MIB:.0f} MiB of data, over the limit of "
-            f"{limits.max_bytes / _MIB:.0f} MiB (max_graph_bytes): arrays given to from_tensor_slices or used "
-            "in functions become part of it. Write them to files, such as TFRecords, and read those"
+            f"{limits.max_bytes / _MIB:.0f} MiB (max_graph_bytes): arrays given to "
+            "from_tensor_slices or used in functions become part of it. Write them to files, such "
+            "as TFRecords, and read those"
         )
 
 
@@ -109,15 +111,15 @@ def _refuse_python(graph: DatasetGraph, node: Any) -> None:
     if "GeneratorDataset" in ops:
         rule = rule_of("GeneratorDataset")
         raise PipelineError(
-            f"`{rule.words}` {rule.why}, so workers can't run it: write its data to files, such as TFRecords, and "
-            "read those, or use it behind `distribute`"
+            f"`{rule.words}` {rule.why}, so workers can't run it: write its data to files, "
+            "such as TFRecords, and read those, or use it behind `distribute`"
         )
     if python := sorted(ops & _PYTHON_OPS):
         words = graph.describe(node, _words(rule_for(graph, node), node))
         raise PipelineError(
-            f"{words} calls a Python function (py_function or numpy_function; operator {python[0]}), which exists in "
-            "the trainer's process only, so workers can't run it: write it with TensorFlow operators, or move it "
-            "behind `distribute`"
+            f"{words} calls a Python function (py_function or numpy_function: {python[0]}), "
+            "which exists in the trainer's process only, so workers can't run it: write it with "
+            "TensorFlow operators, or move it behind `distribute`"
         )
 
 
@@ -126,8 +128,8 @@ def _refuse_rule(graph: DatasetGraph, node: Any) -> None:
     if rule.verdict is Verdict.REFUSED:
         words = graph.describe(node, _words(rule, node))
         raise PipelineError(
-            f"{words} can't be used before `distribute`, because it {rule.why}: use `cachew_core.mark` where "
-            "data is to be kept, or move it behind `distribute`"
+            f"{words} can't be used before `distribute`, because it {rule.why}: take it out, "
+            "or move it behind `distribute`"
         )
 
 
@@ -138,13 +140,13 @@ def _refuse_resources(graph: DatasetGraph, node: Any) -> None:
         if source.op == "Const" and source.attr["dtype"].type == tf.resource.as_datatype_enum:
             words = graph.describe(node, _words(rule_for(graph, node), node))
             raise PipelineError(
-                f"{words} uses an object of the trainer's process (an iterator, a queue or a reader), which workers "
-                "can't reach: read the data by an operator of the pipeline instead"
+                f"{words} uses an object of the trainer's process (an iterator, a queue, a reader), "
+                "which workers can't reach: read the data by an operator of the pipeline instead"
             )
 
 
 def one_worker_reasons(graph: DatasetGraph) -> list[str]:
-    """Why a pipeline would give other elements if its input were split over workers; empty: it would not.
+    """Why a pipeline would give other elements if its input were split; empty: it would not.
 
     Batches are judged by `batches`, which can often make them whole again.
     """
@@ -160,13 +162,15 @@ def one_worker_reasons(graph: DatasetGraph) -> list[str]:
 
 
 def _repeated_caches(graph: DatasetGraph) -> list[str]:
-    """A cache that a `repeat` inside the pipeline reads again would be read without asking for input."""
+    """A cache that a `repeat` behind it reads again without asking for input."""
     reasons = []
     for node in graph.operators():
         if base_op(node.op) != "RepeatDataset":
             continue
         if any(base_op(below.op) == "CacheDataset" for below in graph.operators_below(node)):
-            reasons.append("`cache` before a `repeat` inside the pipeline is read again without new input")
+            reasons.append(
+                "`cache` before a `repeat` inside the pipeline is read again without new input"
+            )
     return reasons
 
 

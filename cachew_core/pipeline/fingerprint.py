@@ -1,8 +1,8 @@
 """What a pipeline is, as 64 hex digits that every process computes alike.
 
-Names in a serialized graph depend on the process: functions are numbered as they were traced, variables and tables
-carry random ids, and tables list their entries in any order. So nodes and functions are hashed by what they are and
-what they read from, never by name.
+Names in a serialized graph depend on the process: functions are numbered as they were traced,
+variables and tables carry random ids, and tables list their entries in any order. So nodes and
+functions are hashed by what they are and what they read from, never by name.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ _PROCESS_ATTRS = frozenset(
         "shared_name",
     }
 )
-"""Attributes that say how and under which name something runs, not what it computes. All that begin with "_"
+"""Attributes that say how and under which name something runs, not what it computes. All that begin
+with "_"
 are of that kind, too."""
 
 
 def fingerprint(graph: DatasetGraph, element_spec: Any) -> str:
     """The identity of a pipeline: 64 hex digits.
 
-    Equal for the same pipeline built in another process; another one for a changed constant, option, operator,
-    function, mark or element spec. Not part of it: names (except those of marks), and where things are.
+    Equal for the same pipeline built in another process; another one for a changed constant,
+    option, operator, function, mark or element spec. Not part of it: names (except those of marks),
+    and where things are.
     """
     functions = _function_digests(graph)
     digests = _node_digests(graph.graph_def.node, functions, {})
@@ -46,7 +48,7 @@ def fingerprint(graph: DatasetGraph, element_spec: Any) -> str:
 
 
 def rename_functions(graph_def: stock.GraphDef) -> stock.GraphDef:
-    """The graph with its functions named by their content, so that graphs of several processes can be joined."""
+    """The graph with functions named by content, so that graphs of two processes can be joined."""
     graph = DatasetGraph(graph_def)
     names = {
         name: f"cachew_{digest.hex()[:32]}" for name, digest in _function_digests(graph).items()
@@ -149,7 +151,7 @@ def _attr_digest(attr: Any, functions: Mapping[str, bytes]) -> bytes:
 
 
 def _table_entries(node: Any, by_name: Mapping[str, Any]) -> bytes | None:
-    """A table's content in an order that does not depend on the process; None where it is no constant."""
+    """A table's content in the same order in each process; None where it is no constant."""
     if node.op not in ("LookupTableImportV2", "InitializeTableV2"):
         return None
     sources = [by_name[_source(name)] for name in node.input[1:3]]
@@ -161,7 +163,7 @@ def _table_entries(node: Any, by_name: Mapping[str, Any]) -> bytes | None:
 
 
 def _dependencies_first(needs: Mapping[str, list[str]]) -> list[str]:
-    """Names ordered so that each comes behind what it needs; without recursion, as graphs are deep."""
+    """Names, each behind what it needs; without recursion, as graphs are deep."""
     ordered: dict[str, None] = {}
     for root in needs:
         path = [(root, iter(needs[root]))]

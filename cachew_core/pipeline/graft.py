@@ -1,8 +1,9 @@
 """Python-built dataset operators put into the middle of a serialized graph.
 
-Operators are written with the public tf.data API, traced over a stand-in source, serialized, and their nodes are
-copied into the graph. So nothing of the graph itself is rebuilt: big constants are never parsed into tensors,
-tables are not made in this process, and node attributes stay byte for byte.
+Operators are written with the public tf.data API, traced over a stand-in source, serialized, and
+their nodes are copied into the graph. So nothing of the graph itself is rebuilt: big constants are
+never parsed into tensors, tables are not made in this process, and node attributes stay byte for
+byte.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def implant(
     specs: Sequence[tf.TensorSpec],
     transform: Callable[[tf.data.Dataset], tf.data.Dataset],
 ) -> Any:
-    """Copy what `transform` builds into the graph, reading from the node `source`; nobody reads from it yet."""
+    """Copy what `transform` builds into the graph, reading from `source`; it has no reader yet."""
     anything = tf.data.Dataset.range(0, name=_STAND_IN)
     stand_in = stock.variant_dataset(stock.variant_of(anything), tuple(specs))
     piece = DatasetGraph(rename_functions(stock.graph_of(transform(stand_in))))
@@ -84,9 +85,12 @@ def _add(graph: DatasetGraph, node: Any, names: dict[str, str]) -> None:
 
 
 def captured_values(graph: DatasetGraph, node: Any, count: int) -> list[tf.Tensor]:
-    """What a `map` node's function captured, as live tensors: the first `count` inputs behind the dataset.
+    """What a `map` node's function captured, as live tensors.
 
-    Tables and variables are made anew in this process, with the values that they had when the graph was made.
+    These are the first `count` inputs behind the dataset.
+
+    Tables and variables are made anew in this process, with the values that they had when the graph
+    was made.
 
     Raises:
         tf.errors.OpError: one can't be made here, such as a table from a file that is not there.
@@ -146,7 +150,9 @@ def call_function(
     specs = component_specs(node)
     single = rename_functions(single)
     called = next(
-        f for f in single.library.function if f.signature.name == single.node[-1].attr["f"].func.name
+        f
+        for f in single.library.function
+        if f.signature.name == single.node[-1].attr["f"].func.name
     )
     # Inlined into a branch that is not taken, each of its operators would cost time all the same.
     called.attr["_noinline"].b = True

@@ -1,8 +1,9 @@
 """A typed view of a dataset's GraphDef: its chain of operators, constants and functions.
 
-A serialized dataset is a flat graph of dataset nodes, constants and resources (tables, variables) that ends in
-one `_Retval`; what users pass to `map` and the like stands in the function library. Everything that checks or
-rewrites pipelines asks its questions here, so that no other module walks protobufs by hand.
+A serialized dataset is a flat graph of dataset nodes, constants and resources (tables, variables)
+that ends in one `_Retval`; what users pass to `map` and the like stands in the function library.
+Everything that checks or rewrites pipelines asks its questions here, so that no other module walks
+protobufs by hand.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class DatasetGraph:
     """One pipeline's graph.
 
     Args:
-        graph_def: as `stock.graph_of` gives it; kept, not copied. Rewriting makes a copy first (`copy`).
+        graph_def: as `stock.graph_of` gives it; kept, not copied. Rewriting makes a copy first
+            (`copy`).
     """
 
     def __init__(self, graph_def: stock.GraphDef) -> None:
@@ -125,7 +127,7 @@ class DatasetGraph:
         return np.asarray(tf.make_ndarray(node.attr["value"].tensor))
 
     def scalar(self, node: Any, index: int) -> Any:
-        """The value of a constant scalar input of a node, as a Python value; None where it is no constant."""
+        """The Python value of a constant scalar input of a node; None where it is no constant."""
         value = self.constant(self.input(node, index))
         return None if value is None else value.item()
 
@@ -199,9 +201,9 @@ def base_op(op: str) -> str:
 
 
 def user_name(node: Any) -> str | None:
-    """The `name=` that the user gave an operator; None for the one that TensorFlow gives by itself."""
+    """The `name=` that the user gave an operator; None for one that TensorFlow gave it."""
     metadata = node.attr["metadata"].s if "metadata" in node.attr else b""
-    # The attribute is a serialized message with the name as its field 1: tag, length (a varint), text.
+    # A serialized message with the name as its field 1: tag, length (a varint), text.
     if not metadata.startswith(b"\n"):
         return None
     start = 2
@@ -212,7 +214,7 @@ def user_name(node: Any) -> str | None:
 
 
 def function_words(name: str) -> str:
-    """A traced function's name as the user wrote it, e.g. "decode" for "__inference_Dataset_map_decode_29"."""
+    """A function's name as written: "decode" for "__inference_Dataset_map_decode_29"."""
     match = _TRACED_NAME.match(name)
     word = match["name"] if match else name
     return "<lambda>" if word in ("lambda", "<lambda>") else word

@@ -1,9 +1,10 @@
 """`interleave` over a shuffled or repeated input, made fit for an input that is split.
 
-Stock's sequential `InterleaveDataset` does not pass the source of splits on to inputs that open theirs late, as
-`shuffle` and `repeat` do: every worker then reads everything, and an epoch has each element once for each worker, without
-an error (seen on TensorFlow 2.21 with two workers). The parallel form with one call at a time and in order gives the
-same elements in the same order, and splits reach its input.
+Stock's sequential `InterleaveDataset` does not pass the source of splits on to inputs that open
+theirs late, as `shuffle` and `repeat` do: every worker then reads everything, and an epoch has each
+element once for each worker, without an error (seen on TensorFlow 2.21 with two workers). The
+parallel form with one call at a time and in order gives the same elements in the same order, and
+splits reach its input.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def pass_splits_through_interleaves(graph: DatasetGraph) -> None:
 
 def _make_parallel(graph: DatasetGraph, node: Any) -> None:
     node.op = "ParallelInterleaveDatasetV4"
-    # Behind cycle_length and block_length: one element is buffered a cycle, nothing is read ahead, one call.
+    # One element buffered for each of the cycle, nothing read ahead, one call at a time.
     for what, number in (("buffer", 1), ("ahead", 0), ("calls", 1)):
         node.input.append(graph.add_constant(f"{node.name}/{what}", number, tf.int64).name)
     node.attr["deterministic"].s = b"true"

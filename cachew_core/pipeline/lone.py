@@ -1,7 +1,8 @@
-"""Elements that are one single variant, such as one ragged tensor: stock can't tell them from compressed ones.
+"""Elements that are one single variant, such as one ragged tensor: stock can't tell them from
+compressed ones.
 
-A stock worker takes a lone variant for an element that `compress` made, and fails on any other. With a constant beside
-it, it is an element of two parts like any other.
+A stock worker takes a lone variant for an element that `compress` made, and fails on any other.
+With a constant beside it, it is an element of two parts like any other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What each tf.data operator does to a pipeline whose input is split over workers: one table.
 
-The checks read it, and the page on data guarantees shows it. An operator outside of nested functions is judged;
-inside a function of `flat_map` or `interleave` it works on what came from one element, which one worker has whole.
-An operator that is not in the table is run on one worker: that is right for every operator that can run remotely.
+The checks read it, and the page on data guarantees shows it. An operator outside of nested
+functions is judged; inside a function of `flat_map` or `interleave` it works on what came from one
+element, which one worker has whole. An operator that is not in the table is run on one worker: that
+is right for every operator that can run remotely.
 """
 
 from __future__ import annotations
@@ -146,8 +147,8 @@ OPERATORS: tuple[OperatorRule, ...] = (
     _rule("map_and_batch", "MapAndBatchDataset", _ONE, "groups neighbouring elements"),
     _rule(
         "make_csv_dataset, SqlDataset and other readers outside of `interleave`",
-        "CSVDataset SqlDataset LMDBDataset TFRecordDataset TextLineDataset FixedLengthRecordDataset "
-        "MatchingFilesDataset SparseTensorSliceDataset SnapshotChunkDataset",
+        "CSVDataset SqlDataset LMDBDataset TFRecordDataset TextLineDataset "
+        "FixedLengthRecordDataset MatchingFilesDataset SparseTensorSliceDataset SnapshotChunkDataset",
         _ONE,
         "is a source without splits",
     ),

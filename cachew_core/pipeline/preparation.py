@@ -1,4 +1,4 @@
-"""What a trainer does to a pipeline before it registers it: checks, the workers' half, its own half."""
+"""What a trainer does to a pipeline before it registers it: checks, and the cut into two halves."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Prepared:
     restore: Callable[[tf.data.Dataset], tf.data.Dataset]
     """The trainer's half: from what workers send to the pipeline's own elements, for one pass."""
     repeats: int
-    """How often one pass is read: a final `repeat`, moved behind the service; 1 without one, -1 for ever."""
+    """How often one pass is read (a final `repeat` of the pipeline): 1 without one, -1 for ever."""
     cardinality: int
     """Elements of one pass of the user's pipeline, run locally; -1 infinite, -2 unknown."""
     fingerprint: str
@@ -65,8 +65,8 @@ def prepare(
 
     Args:
         dataset: the user's pipeline; it is only read.
-        processing_mode: "distributed_epoch" (the input is split over workers) or "parallel_epochs" (every worker
-            runs everything).
+        processing_mode: "distributed_epoch" (the input is split over workers) or "parallel_epochs"
+            (every worker runs everything).
         compression: None, or "AUTO" or "SNAPPY" for elements that are compressed by the workers.
         num_consumers: of coordinated reads; None for ordinary ones.
         limits: on the size of the graph.
@@ -83,7 +83,8 @@ def prepare(
     repeats = 1
     if num_consumers is None and not endless:
         graph, repeats = take_final_repeat(graph)
-    worker, spec, restore, reasons = graph, dataset.element_spec, _unchanged, []
+    worker, spec, reasons = graph, dataset.element_spec, list[str]()
+    restore: Callable[[tf.data.Dataset], tf.data.Dataset] = _unchanged
     if processing_mode == DISTRIBUTED_EPOCH and num_consumers is None:
         reasons = one_worker_reasons(graph)
         exact = plan_batches(graph, dataset.element_spec) if not reasons else None
@@ -115,8 +116,8 @@ def _serialized(dataset: tf.data.Dataset) -> DatasetGraph:
         return DatasetGraph(stock.graph_of(dataset))
     except tf.errors.OpError as error:
         raise PipelineError(
-            f"the pipeline can't be turned into a graph, so it can't be sent to workers ({error.message}): replace the "
-            "operator that it names, or move it behind `distribute`"
+            "the pipeline can't be turned into a graph, so it can't be sent to workers "
+            f"({error.message}): replace the operator that it names, or move it behind `distribute`"
         ) from error
 
 

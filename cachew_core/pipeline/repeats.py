@@ -1,4 +1,4 @@
-"""A `repeat` at the end of a pipeline moves behind the service, so that one service epoch is one pass."""
+"""A `repeat` at the end of a pipeline moves behind the service: one service epoch is one pass."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def take_final_repeat(graph: DatasetGraph) -> tuple[DatasetGraph, int]:
     """Take the last repeats out of the pipeline.
 
     Returns:
-        One pass of the pipeline (the graph itself where nothing was taken out), and how often it is to be read:
-        1 without a repeat, -1 for ever.
+        One pass of the pipeline (the graph itself where nothing was taken out), and how often it is
+        to be read: 1 without a repeat, -1 for ever.
     """
     repeats = 1
     result = graph

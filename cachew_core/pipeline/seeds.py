@@ -1,7 +1,8 @@
 """Seeds, and the states of random generators, for one worker and for several.
 
-One graph goes to all workers of a job. With a fixed seed, each would draw the same stream: so for several workers seeds
-are taken out, and generators start from a random state. For one worker they stay, mixed with the epoch's number.
+One graph goes to all workers of a job. With a fixed seed, each would draw the same stream: so for
+several workers seeds are taken out, and generators start from a random state. For one worker they
+stay, mixed with the epoch's number.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _DEFAULT_GRAPH_SEED = 87654321
 
 
 def seeded_operators(graph: bytes) -> tuple[str, ...]:
-    """The operators of a pipeline whose random stream is fixed by a seed, in the user's words, each once."""
+    """The operators whose random stream is fixed by a seed, in the user's words, each once."""
     view = DatasetGraph.parse(graph)
-    found = {}
+    found: dict[str, None] = {}
     for node in view.operators():
         inner = [
             op for f in view.reachable_functions([node]) for op in _seeded_nodes(view, f.node_def)
@@ -51,8 +52,8 @@ def remove_seeds(graph: DatasetGraph) -> None:
 def fix_seeds(graph: DatasetGraph, epoch: int) -> None:
     """Give every epoch its own random streams, the same in each run. Changes the graph.
 
-    The first epoch (0) keeps the user's seeds: it equals a local run. A shuffle that is not to reshuffle keeps its
-    order in all.
+    The first epoch (0) keeps the user's seeds: it equals a local run. A shuffle that is not to
+    reshuffle keeps its order in all.
     """
     if epoch:
         _set_seeds(graph, lambda seed: _mixed(seed, epoch), reshuffling_only=True)
@@ -101,7 +102,7 @@ def _seeded_nodes(graph: DatasetGraph, nodes: Any) -> Iterator[Any]:
 
 
 def _randomize(graph: DatasetGraph, handle: Any) -> None:
-    """Let a generator's variable start from random numbers, which each worker draws when it loads the graph."""
+    """Let a generator's variable start from random numbers, drawn by each worker on its own."""
     for assignment in list(graph.graph_def.node):
         if assignment.op != "AssignVariableOp" or graph.input(assignment, 0).name != handle.name:
             continue

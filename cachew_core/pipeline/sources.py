@@ -1,7 +1,7 @@
 """Sources hand out blocks of elements instead of single ones.
 
-Stock tf.data service asks its dispatcher for each split, and a split of a range or of slices is one element. Blocks
-make that cost small; they stay so small that workers end at about the same time.
+Stock tf.data service asks its dispatcher for each split, and a split of a range or of slices is one
+element. Blocks make that cost small; they stay so small that workers end at about the same time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def block_size(elements: int) -> int:
 
 
 def coarsen_sources(graph: DatasetGraph) -> None:
-    """Let each range and each source of slices hand out blocks; the elements and their order stay. Changes the graph."""
+    """Let ranges and slices hand out blocks of the same elements in order. Changes the graph."""
     for node in graph.operators():
         if node.op == "RangeDataset":
             _coarsen_range(graph, node)
@@ -52,7 +52,7 @@ def _coarsen_range(graph: DatasetGraph, node: Any) -> None:
 
     def block(index: tf.Tensor) -> tf.data.Dataset:
         first = start + index * (size * step)
-        # The end is compared by count, as `first + size * step` could pass the largest whole number.
+        # Compared by count, as `first + size * step` could pass the largest whole number.
         last = tf.where(
             index < (elements - 1) // size, first + (size - 1) * step, start + (elements - 1) * step
         )

@@ -1,8 +1,9 @@
 """State that functions of a pipeline carry from element to element, told apart from random streams.
 
-A variable that a function assigns makes each element depend on those before it, so such a pipeline runs on one worker.
-The state of a random generator (`tf.random.Generator`, Keras' `SeedGenerator`) is assigned, too, but no
-element's value is expected to depend on the others': such pipelines are split, each worker with a stream of its own.
+A variable that a function assigns makes each element depend on those before it, so such a pipeline
+runs on one worker. The state of a random generator (`tf.random.Generator`, Keras' `SeedGenerator`)
+is assigned, too, but no element's value is expected to depend on the others': such pipelines are
+split, each worker with a stream of its own.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ _PASS_ON = frozenset(
 
 
 def state_operators(graph: DatasetGraph, node: Any) -> list[str]:
-    """Operators by which the functions of a dataset node carry state, without those of random streams."""
-    found = []
-    for function in graph.reachable_functions([node]):
-        for inner in function.node_def:
-            if _WRITES.match(inner.op) and not _is_seed_update(function, inner):
-                found.append(str(inner.op))
-    return found
+    """Operators by which functions of a dataset node carry state, random streams left out."""
+    return [
+        str(inner.op)
+        for function in graph.reachable_functions([node])
+        for inner in function.node_def
+        if _WRITES.match(inner.op) and not _is_seed_update(function, inner)
+    ]
 
 
 def random_variables(graph: DatasetGraph) -> list[Any]:
@@ -80,7 +81,7 @@ def _may_hold_random_state(handle: Any) -> bool:
 
 
 def _is_seed_update(function: Any, assignment: Any) -> bool:
-    """Whether an assigned variable is read for nothing but seeds of random operators and its own next value."""
+    """Whether an assigned variable is read only for random seeds and its own next value."""
     if not assignment.op.startswith("Assign"):
         return False
     resource = assignment.input[0]
@@ -105,4 +106,4 @@ def _is_seed_update(function: Any, assignment: Any) -> bool:
 
 
 def _assigns(node: Any, resource: str) -> bool:
-    return node.op.startswith("Assign") and node.input[0] == resource
+    return bool(node.op.startswith("Assign") and node.input[0] == resource)

@@ -16,8 +16,8 @@ def worker_variant(graph: bytes, *, sharded: bool, single: bool, epoch: int) -> 
     Args:
         graph: as `prepare` made it.
         sharded: the input is split over workers: sources hand out blocks.
-        single: one worker runs it, now and until the epoch's end: seeds stay, other ones in each epoch. Otherwise
-            each worker draws its own random streams, and seeds are taken out.
+        single: one worker runs it, now and until the epoch's end: seeds stay, mixed with the
+            epoch's number. Otherwise seeds are taken out, and each worker draws its own streams.
         epoch: its number, from 0.
 
     Returns:
