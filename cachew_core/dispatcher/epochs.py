@@ -15,7 +15,7 @@ from cachew_core.dispatcher.jobs import Client, Epoch, EpochState, Job, Reader
 from cachew_core.dispatcher.scheduler import Scheduler
 from cachew_core.errors import ServiceError
 from cachew_core.pipeline.variants import worker_variant
-from cachew_core.proto import stock_pb2
+from cachew_core.proto import cachew_pb2, stock_pb2
 
 log = logging.getLogger(__name__)
 
@@ -138,12 +138,25 @@ class EpochService:
         epoch = reader.epoch
         self._remember(reader.id, epoch)
         if epoch.live and all(other.released for other in epoch.readers):
-            epoch.end(EpochState.ABANDONED, self._clock())
+            finished = await _is_finished(reader)
+            epoch.end(EpochState.FINISHED if finished else EpochState.ABANDONED, self._clock())
         self._settle(epoch)
         if reader.stock_id is not None and epoch.generation is not None:
             release = stock_pb2.ReleaseIterationClientRequest(iteration_client_id=reader.stock_id)
             with contextlib.suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
                 await epoch.generation.call("ReleaseIterationClient", release.SerializeToString())
+
+    def measured(self, reader: Reader, metrics: cachew_pb2.EpochMetrics) -> None:
+        """Takes in what a trainer measured.
+
+        A trainer that knows the length stops at it, before anybody told it that this is the end.
+        """
+        reader.metrics = metrics
+        epoch = reader.epoch
+        whole = epoch.job.request.cardinality
+        alone = epoch.readers == [reader] and epoch.job.private
+        if epoch.state is EpochState.ABANDONED and alone and 0 < whole <= metrics.elements:
+            epoch.state = EpochState.FINISHED
 
     def _remember(self, reader_id: int, epoch: Epoch) -> None:
         why = epoch.failure or "it was silent for too long"
@@ -179,6 +192,18 @@ class EpochService:
         for reader in list(self.readers.values()):
             reader.epoch.end(EpochState.FAILED, self._clock(), reason)
         self._scheduler.changed()
+
+
+async def _is_finished(reader: Reader) -> bool:
+    """Whether the workers had handed out all, by the stock server's last word."""
+    if reader.stock_id is None or reader.epoch.generation is None:
+        return False
+    beat = stock_pb2.ClientHeartbeatRequest(iteration_client_id=reader.stock_id)
+    try:
+        answer = await reader.epoch.generation.call("ClientHeartbeat", beat.SerializeToString())
+    except (grpc.aio.AioRpcError, grpc.aio.UsageError):
+        return False
+    return bool(stock_pb2.ClientHeartbeatResponse.FromString(answer).iteration_finished)
 
 
 def _one_worker(epoch: Epoch) -> bool:

@@ -142,7 +142,7 @@ class DispatcherService(cachew_pb2_grpc.DispatcherServicer):
             for metrics in message.metrics.epochs:
                 reader = client.readers.get(metrics.iterator)
                 if reader is not None:
-                    reader.metrics = metrics
+                    self._epochs.measured(reader, metrics)
 
     async def ConnectAgent(  # noqa: N802
         self,

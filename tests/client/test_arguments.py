@@ -1,4 +1,4 @@
-"""Arguments that can't be used are refused where they are written, before any network is touched."""
+"""Arguments that can't be used are refused where they are written, before any network."""
 
 from pathlib import Path
 from typing import Any

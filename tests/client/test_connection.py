@@ -113,7 +113,7 @@ def test_a_refusal_of_the_service_reaches_the_user_in_its_own_words(
     dispatcher: ScriptedDispatcher, code: grpc.StatusCode, kind: type[Exception]
 ) -> None:
     dispatcher.refusal = (code, "job_name='x' is in use by another pipeline")
-    with pytest.raises(kind, match="^job_name='x' is in use by another pipeline$"):
+    with pytest.raises(kind, match=r"^job_name='x' is in use by another pipeline$"):
         pipeline().apply(cachew.distribute(dispatcher.endpoint, "x"))
 
 

@@ -1,4 +1,4 @@
-"""A trainer stays a member of its job while its dataset lives, whatever becomes of the dispatcher."""
+"""A trainer is a member of its job while its dataset lives, whatever becomes of the dispatcher."""
 
 import gc
 import logging

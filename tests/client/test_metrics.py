@@ -1,4 +1,4 @@
-"""Wait and step times are measured per iterator, in the graph, and the elements stay as they are."""
+"""Wait and step times are measured per iterator, in the graph; the elements stay as they are."""
 
 import threading
 import time
