@@ -2,8 +2,10 @@
 
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 import psutil
 import pytest
@@ -28,8 +30,9 @@ def read(dataset: tf.data.Dataset) -> Iterator[int]:
 class Trainer(threading.Thread):
     """Reads a number of epochs in the background and keeps what it got, or the error."""
 
-    def __init__(self, dataset: tf.data.Dataset, epochs: int = 1) -> None:
+    def __init__(self, dataset: tf.data.Dataset, epochs: int = 1, step_s: float = 0) -> None:
         super().__init__(daemon=True)
+        self._step_s = step_s
         self.got: list[list[int]] = []
         self.error: Exception | None = None
         self._dataset = dataset
@@ -42,6 +45,7 @@ class Trainer(threading.Thread):
                 self.got.append([])
                 for i in read(self._dataset):
                     self.got[-1].append(i)
+                    time.sleep(self._step_s)
         except Exception as error:  # looked at by the test
             self.error = error
 
@@ -83,7 +87,7 @@ def test_many_epochs_with_changing_members_are_exact(service: RealService) -> No
     dataset = served(service, 0, 600, "changing", work_us=1_000)
     for number in range(6):
         trainer = Trainer(dataset)
-        eventually(lambda t=trainer: t.has(20))
+        eventually(partial(trainer.has, 20))
         if number % 2 == 0:
             service.add_agent(2)
         else:
@@ -106,12 +110,10 @@ def test_two_jobs_at_once_share_the_pool_and_never_see_each_others_elements(
 def test_a_slow_reader_of_a_workers_former_job_never_gets_the_new_jobs_elements(
     four_workers: RealService,
 ) -> None:
-    slow = iter(read(served(four_workers, 0, 300, "former", work_us=0)))
-    got = [next(slow) for _ in range(10)]
+    slow = Trainer(served(four_workers, 0, 400, "former", work_us=0), step_s=0.02)
+    eventually(lambda: slow.has(5))
     other = Trainer(served(four_workers, 10_000, 400, "new"), epochs=2)
-    eventually(lambda: other.has(1))
-    got += list(slow)
-    assert Counter(got) == Counter(range(300))
+    assert Counter(slow.done()[0]) == Counter(range(400))
     assert [Counter(epoch) for epoch in other.done()] == [Counter(range(10_000, 10_400))] * 2
 
 

@@ -1,10 +1,10 @@
-"""Features of stock tf.data service that pass through: coordinated reads, the cross-trainer cache."""
+"""Features of stock tf.data service that pass through: coordinated reads, cross-trainer cache."""
 
 import threading
 from collections import Counter
 
 import tensorflow as tf
-from real_service import RealService
+from real_service import RealService, eventually
 
 import cachew_core as cachew
 
@@ -84,5 +84,9 @@ def test_the_originals_example_runs_with_only_its_names_replaced(four_workers: R
     )
     for _ in range(2):
         assert Counter(int(i) for i in dataset) == Counter(range(1, 101))
-    epochs = four_workers.epochs("my_job")
-    assert [(epoch.mode, epoch.elements) for epoch in epochs] == [("COMPUTE", 100)] * 2
+    eventually(
+        lambda: (
+            [(epoch.mode, epoch.elements) for epoch in four_workers.epochs("my_job")]
+            == [("COMPUTE", 100)] * 2
+        )
+    )

@@ -95,7 +95,10 @@ class RealService:
         return agent
 
     def status(self) -> cachew_pb2.ServiceStatus:
-        return self._stub.GetStatus(cachew_pb2.StatusRequest(), timeout=DEADLINE_S)
+        status: cachew_pb2.ServiceStatus = self._stub.GetStatus(
+            cachew_pb2.StatusRequest(), timeout=DEADLINE_S
+        )
+        return status
 
     def job(self, name: str) -> cachew_pb2.JobStatus:
         return next(job for job in self.status().jobs if job.job_name == name)
