@@ -119,6 +119,7 @@ def _check_adoptable(
     there = f"service {record.name!r} runs already at {record.endpoint}"
     then = f"take it down first (cachew down {record.name}) or take another name"
     running_host, _, running_port = rpc.address_of(record.endpoint).rpartition(":")
+    running_host, host = running_host.strip("[]"), host and host.strip("[]")
     if workers not in (None, record.workers):
         raise ServiceError(f"{there} with {record.workers} workers, not {workers}: {then}")
     if host not in (None, running_host) or port not in (None, 0, int(running_port)):
@@ -143,8 +144,9 @@ def down(name: str, *, drain: bool = False, timeout_s: float = 10.0) -> None:
         name: the service's name.
         drain: wait, as long as it takes, for the open epochs to end. Otherwise each of them gets an
             error that says why.
-        timeout_s: how long all of it (after the draining) may take. Processes that don't end by
-            themselves are killed well before that.
+        timeout_s: how long ending it (after the draining) may take. Processes that don't end by
+            themselves are killed well before that. Another command that ends it at the same time
+            is waited for as long.
 
     Raises:
         SettingsError: the name can't be a service's, or its state can't be written.
@@ -156,13 +158,10 @@ def down(name: str, *, drain: bool = False, timeout_s: float = 10.0) -> None:
     runs.folder_of(name)
     if drain:
         _drain(name)
-    deadline = time.monotonic() + timeout_s
-    with locks.stop_requested(folder), locks.held(folder, timeout_s=timeout_s / 2):
-        left_s = deadline - time.monotonic()
-        if _request_end(name, timeout_s=left_s / 5):
-            left_s = deadline - time.monotonic()
-            processes.wait_until_gone(runs.run_id(name), timeout_s=left_s * 3 / 5)
-        runs.clear(name, grace_s=left_s / 5)
+    with locks.stop_requested(folder), locks.held(folder, timeout_s=timeout_s):
+        if _request_end(name, timeout_s=timeout_s / 5):
+            processes.wait_until_gone(runs.run_id(name), timeout_s=timeout_s * 3 / 5)
+        runs.clear(name, grace_s=timeout_s / 5)
 
 
 def _drain(name: str) -> None:

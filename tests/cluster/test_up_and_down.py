@@ -127,6 +127,15 @@ def test_down_may_come_twice_and_without_a_service(up: Up, home: Path) -> None:
     cluster.down("one")
 
 
+def test_two_downs_at_once_both_return_when_nothing_is_left(up: Up, nothing_left: Check) -> None:
+    record = up("one")
+    with ThreadPoolExecutor() as pool:
+        downs = [pool.submit(cluster.down, "one") for _ in range(3)]
+        for down in downs:
+            down.result()
+            nothing_left("one", record.endpoint)
+
+
 def test_down_interrupts_an_up(
     up: Up, nothing_left: Check, eventually: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
