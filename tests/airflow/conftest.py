@@ -107,7 +107,7 @@ def dags(_database: None) -> Mapping[str, Any]:
 
 def _parsed(bag: Any) -> Mapping[str, Any]:
     assert bag.import_errors == {}
-    return bag.dags  # type: ignore[no-any-return]
+    return bag.dags
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 import pytest
@@ -98,7 +99,7 @@ def test_keras_finishes_every_epoch_of_unknown_length(running: RealService) -> N
     ],
 )
 def test_a_length_is_told_only_where_it_is_certain(
-    running: RealService, arguments: dict[str, str], pipeline: tf.data.Dataset, length: int
+    running: RealService, arguments: dict[str, Any], pipeline: tf.data.Dataset, length: int
 ) -> None:
     dataset = pipeline.apply(cachew.distribute(running.endpoint, **arguments))
     assert int(dataset.cardinality()) == length

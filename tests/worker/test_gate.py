@@ -54,8 +54,10 @@ class Scene:
         self._channel = channel
 
     async def call(self, name: str, request: bytes = b"") -> bytes:
-        answer: bytes = await self._channel.unary_unary(PREFIX + name)(request, timeout=30)
-        return answer
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(
+            PREFIX + name
+        )
+        return await call(request, timeout=30)
 
     async def heartbeat(self, *tasks: int) -> None:
         request = stock_pb2.WorkerHeartbeatRequest(worker_address="w:1", current_tasks=tasks)
