@@ -210,7 +210,7 @@ class Agent:
             self._over.set()
             return
         self._leaving = True
-        _log.info("leaving within %g s: draining %d", self._settings.grace_s, len(self._lives))
+        _log.info("leaving within %g s, with %d workers", self._settings.grace_s, len(self._lives))
         self._link.send(self._leaving_message())
         asyncio.get_running_loop().call_later(self._settings.grace_s, self._over.set)
 

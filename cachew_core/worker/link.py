@@ -132,9 +132,10 @@ class DispatcherLink:
 
     def _judge(self, error: grpc.aio.AioRpcError) -> None:
         if error.code() in _HOPELESS:
+            unknown = error.code() is grpc.StatusCode.UNIMPLEMENTED
             raise ServiceError(
                 f"grpc://{self._address} does not take this agent: {error.details()} "
-                f"({error.code().name}); is it a Cachew dispatcher?"
+                f"({error.code().name})" + ("; is it a Cachew dispatcher?" if unknown else "")
             )
         away_s = time.monotonic() - self._last_heard_s
         # Once for each absence: an agent that starts together with its dispatcher tries many times.

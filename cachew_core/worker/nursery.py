@@ -93,7 +93,11 @@ class _Spawner:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
-            socket.send_fds(self._control, [start_message(number, order)], [theirs.fileno()])
+            try:
+                socket.send_fds(self._control, [start_message(number, order)], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
         self._children[number] = child = Child(number, ours, self)
         return child
 
@@ -159,7 +163,7 @@ class Nursery:
     def __init__(self) -> None:
         """A nursery that has started nothing; `open` it first."""
         self._numbers = itertools.count()
-        self._spawner: _Spawner | None = None
+        self._warm: asyncio.Task[_Spawner] | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -168,9 +172,9 @@ class Nursery:
         Raises:
             ServiceError: TensorFlow can't be imported here.
         """
-        spawner = self._spawner = await _start_spawner()
-        _log.info("TensorFlow imported in %.1f s", await spawner.ready)
-        self._keeper = asyncio.create_task(self._keep())
+        self._warm = asyncio.create_task(_warm_spawner())
+        await asyncio.shield(self._warm)
+        self._keeper = asyncio.create_task(self._keep(self._warm))
 
     async def start(self, order: ChildOrder) -> Child:
         """Forks a child.
@@ -178,10 +182,11 @@ class Nursery:
         Raises:
             ServiceError: TensorFlow can't be imported here any more.
         """
-        spawner = self._spawner
-        if spawner is None:
+        if self._warm is None:
             raise ServiceError("no worker can be started: this agent's nursery is not open")
-        await asyncio.shield(spawner.ready)
+        while (spawner := await asyncio.shield(self._warm)).gone.done():
+            # The keeper, which is to replace it, runs in the same turn of the loop.
+            await asyncio.sleep(0)
         child = spawner.start(next(self._numbers), order)
         await child.pid()
         return child
@@ -189,23 +194,41 @@ class Nursery:
     async def close(self) -> None:
         """Ends all children and the spawner; returns when they are gone."""
         if self._keeper is not None:
-            self._keeper.cancel()
-        if self._spawner is not None:
-            await self._spawner.close()
-            self._spawner = None
+            await _cancel(self._keeper)
+        if self._warm is not None:
+            await _cancel(self._warm)
+            if not self._warm.cancelled() and self._warm.exception() is None:
+                await self._warm.result().close()
 
-    async def _keep(self) -> None:
+    async def _keep(self, warm: asyncio.Task[_Spawner]) -> None:
         """A spawner that ended by itself (out of memory, say) took its children; have a new one."""
-        while self._spawner is not None:
-            await self._spawner.gone
-            _log.warning("the process that workers are forked from has ended; starting it again")
-            await self._spawner.close()
-            self._spawner = await _start_spawner()
+        while True:
             try:
-                await self._spawner.ready
+                spawner = await asyncio.shield(warm)
             except ServiceError as error:
                 _log.error("%s", error)
                 await asyncio.sleep(RESTART_PAUSE_S)
+                self._warm = warm = asyncio.create_task(_warm_spawner())
+                continue
+            await spawner.gone
+            _log.warning("the process that workers are forked from has ended; starting another")
+            self._warm = warm = asyncio.create_task(_warm_spawner())
+            await spawner.close()
+
+
+async def _warm_spawner() -> _Spawner:
+    spawner = await _start_spawner()
+    try:
+        _log.info("TensorFlow imported in %.1f s", await spawner.ready)
+    except BaseException:
+        await spawner.close()
+        raise
+    return spawner
+
+
+async def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _start_spawner() -> _Spawner:

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -95,3 +96,6 @@ class Crew:
         self._assigned += 1
         self.post.assign(f"a{self._assigned}", address, slot=slot)
         return f"a{self._assigned}"
+
+
+StartAgent = Callable[..., AgentProcess]

@@ -1,6 +1,6 @@
 """A real stock dispatch server whose elements say which worker made them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -47,3 +47,6 @@ class StockJob:
 
     def close(self) -> None:
         self._server._stop()
+
+
+StartJob = Callable[..., StockJob]

@@ -1,16 +1,13 @@
 """Agents, scripted dispatchers and stock dispatch servers for the tests of this folder."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from agent_process import AgentProcess, Crew
+from agent_process import AgentProcess, Crew, StartAgent
 from command_post import CommandPost
 from real_service import eventually
-from stock_job import StockJob
-
-StartAgent = Callable[..., AgentProcess]
-StartJob = Callable[..., StockJob]
+from stock_job import StartJob, StockJob
 
 
 @pytest.fixture

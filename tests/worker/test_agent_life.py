@@ -6,10 +6,10 @@ import threading
 
 import psutil
 import pytest
-from agent_process import AgentProcess, refuses
+from agent_process import AgentProcess, StartAgent, refuses
 from command_post import CommandPost, Report
 from real_service import eventually
-from stock_job import StockJob
+from stock_job import StartJob, StockJob
 
 from cachew_core.proto import cachew_pb2
 
@@ -18,14 +18,16 @@ def serve(
     post: CommandPost, agent: AgentProcess, job: StockJob, *, slot: int = 0
 ) -> cachew_pb2.AssignmentReport:
     """Has a slot serve the job as assignment `a<slot>`."""
-    eventually(lambda: post.hellos() != [])
+    eventually(lambda: post.hellos() != [] or agent.process.poll() is not None)
     post.assign(f"a{slot}", job.address, slot=slot)
     report = post.wait_until_serving(f"a{slot}")
     assert psutil.Process(report.pid) in agent.family()
     return report
 
 
-def test_the_hello_names_versions_slots_host_and_pid(post: CommandPost, start_agent) -> None:
+def test_the_hello_names_versions_slots_host_and_pid(
+    post: CommandPost, start_agent: StartAgent
+) -> None:
     agent = start_agent(post.port, slots=2, host="127.0.0.1")
     eventually(lambda: post.hellos() != [])
     hello = post.hellos()[0]
@@ -38,7 +40,7 @@ def test_the_hello_names_versions_slots_host_and_pid(post: CommandPost, start_ag
 
 
 def test_a_killed_agent_leaves_no_process_port_or_file(
-    post: CommandPost, start_agent, start_job
+    post: CommandPost, start_agent: StartAgent, start_job: StartJob
 ) -> None:
     agent, job = start_agent(post.port, slots=2), start_job()
     addresses = [serve(post, agent, job, slot=slot).address for slot in range(2)]
@@ -49,17 +51,20 @@ def test_a_killed_agent_leaves_no_process_port_or_file(
     assert all(refuses(address) for address in addresses)
 
 
-def test_an_agent_killed_at_its_start_leaves_nothing(post: CommandPost, start_agent) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_an_agent_that_is_ended_at_its_start_leaves_nothing(
+    post: CommandPost, start_agent: StartAgent, number: signal.Signals
+) -> None:
     agent = start_agent(post.port)
     eventually(lambda: agent.family() != set())
     assert post.hellos() == []
-    agent.process.kill()
-    agent.wait()
+    agent.process.send_signal(number)
+    assert agent.wait() == (0 if number == signal.SIGTERM else -number)
     agent.wait_until_nothing_is_left()
 
 
 def test_a_signal_to_all_the_terminals_processes_drains_in_mid_epoch(
-    post: CommandPost, start_agent, start_job
+    post: CommandPost, start_agent: StartAgent, start_job: StartJob
 ) -> None:
     job = start_job(range(400), sleep_us=2_000)
     with CommandPost() as other:
@@ -81,7 +86,7 @@ def test_a_signal_to_all_the_terminals_processes_drains_in_mid_epoch(
 
 
 def test_an_agent_that_leaves_waits_for_orders_and_drops_the_rest_after_its_grace(
-    post: CommandPost, start_agent, start_job
+    post: CommandPost, start_agent: StartAgent, start_job: StartJob
 ) -> None:
     agent, job = start_agent(post.port, slots=2, grace_s=2), start_job()
     serve(post, agent, job, slot=0)
@@ -96,7 +101,7 @@ def test_an_agent_that_leaves_waits_for_orders_and_drops_the_rest_after_its_grac
 
 
 def test_a_second_signal_ends_a_leaving_agent_at_once(
-    post: CommandPost, start_agent, start_job
+    post: CommandPost, start_agent: StartAgent, start_job: StartJob
 ) -> None:
     agent, job = start_agent(post.port, grace_s=600), start_job()
     serve(post, agent, job)
@@ -107,7 +112,9 @@ def test_a_second_signal_ends_a_leaving_agent_at_once(
     agent.wait_until_nothing_is_left()
 
 
-def test_the_dispatcher_can_end_an_agent(post: CommandPost, start_agent, start_job) -> None:
+def test_the_dispatcher_can_end_an_agent(
+    post: CommandPost, start_agent: StartAgent, start_job: StartJob
+) -> None:
     agent, job = start_agent(post.port), start_job()
     address = serve(post, agent, job).address
     post.shut_down()
@@ -117,7 +124,7 @@ def test_the_dispatcher_can_end_an_agent(post: CommandPost, start_agent, start_j
 
 
 def test_children_serve_while_the_dispatcher_is_away_and_are_reported_when_it_is_back(
-    start_agent, start_job
+    start_agent: StartAgent, start_job: StartJob
 ) -> None:
     job = start_job(range(300), sleep_us=2_000)
     with CommandPost() as before:
@@ -143,7 +150,7 @@ def test_children_serve_while_the_dispatcher_is_away_and_are_reported_when_it_is
 
 
 def test_an_agent_whose_dispatcher_stays_away_ends_with_one_sentence(
-    start_agent, start_job
+    start_agent: StartAgent, start_job: StartJob
 ) -> None:
     with CommandPost() as post:
         agent = start_agent(post.port, dispatcher_deadline_s=2)
@@ -154,7 +161,7 @@ def test_an_agent_whose_dispatcher_stays_away_ends_with_one_sentence(
     assert last.startswith(f"error: the dispatcher at grpc://127.0.0.1:{post.port} could not be")
 
 
-def test_an_agent_that_finds_no_dispatcher_ends_with_one_sentence(start_agent) -> None:
+def test_an_agent_that_finds_no_dispatcher_ends_with_one_sentence(start_agent: StartAgent) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     agent = start_agent(port, dispatcher_deadline_s=0.5)
@@ -170,7 +177,7 @@ def test_an_agent_that_finds_no_dispatcher_ends_with_one_sentence(start_agent) -
     ],
 )
 def test_a_dispatcher_of_another_version_is_refused_before_the_hello(
-    post: CommandPost, start_agent, field: str, value: object, words: str
+    post: CommandPost, start_agent: StartAgent, field: str, value: object, words: str
 ) -> None:
     setattr(post.versions, field, value)
     agent = start_agent(post.port)
@@ -182,7 +189,7 @@ def test_a_dispatcher_of_another_version_is_refused_before_the_hello(
 
 
 def test_a_range_of_ports_is_kept_to_and_its_end_is_reported(
-    post: CommandPost, start_agent, start_job
+    post: CommandPost, start_agent: StartAgent, start_job: StartJob
 ) -> None:
     with socket.create_server(("::", 0), family=socket.AF_INET6) as probe:
         port = probe.getsockname()[1]
@@ -194,7 +201,7 @@ def test_a_range_of_ports_is_kept_to_and_its_end_is_reported(
     assert f"no port is free in {port}-{port}: 1 are in use here" in ended.error
 
 
-def test_an_agent_without_a_dispatcher_setting_says_how_to_give_it(start_agent) -> None:
+def test_an_agent_without_a_dispatcher_setting_says_how_to_give_it(start_agent: StartAgent) -> None:
     agent = start_agent(1, dispatcher="")
     assert agent.wait() == 2
     assert "setting dispatcher is empty" in agent.log.read_text()

@@ -10,7 +10,7 @@ import psutil
 from agent_process import Crew, alive, refuses
 from command_post import Report
 from real_service import eventually
-from stock_job import StockJob
+from stock_job import StartJob, StockJob
 
 from cachew_core.proto import stock_pb2
 
@@ -19,7 +19,9 @@ def values_of(job: StockJob) -> list[int]:
     return sorted(value for value, _ in job.read())
 
 
-def test_an_assigned_slot_serves_its_job_from_the_reported_process(crew: Crew, start_job) -> None:
+def test_an_assigned_slot_serves_its_job_from_the_reported_process(
+    crew: Crew, start_job: StartJob
+) -> None:
     job = start_job(range(100))
     report = crew.post.wait_until_serving(crew.assign(job.address))
     elements = list(job.read())
@@ -29,7 +31,7 @@ def test_an_assigned_slot_serves_its_job_from_the_reported_process(crew: Crew, s
     assert report.address.startswith("127.0.0.1:")
 
 
-def test_several_slots_share_one_epoch(crew: Crew, start_job) -> None:
+def test_several_slots_share_one_epoch(crew: Crew, start_job: StartJob) -> None:
     job = start_job(range(200), sleep_us=2_000)
     ids = [crew.assign(job.address, slot=slot) for slot in range(3)]
     pids = {crew.post.wait_until_serving(assignment).pid for assignment in ids}
@@ -38,7 +40,7 @@ def test_several_slots_share_one_epoch(crew: Crew, start_job) -> None:
     assert {pid for _, pid in elements} == pids
 
 
-def test_a_drain_in_mid_epoch_loses_and_repeats_nothing(crew: Crew, start_job) -> None:
+def test_a_drain_in_mid_epoch_loses_and_repeats_nothing(crew: Crew, start_job: StartJob) -> None:
     job = start_job(range(600), sleep_us=2_000)
     going = crew.assign(job.address, slot=0)
     staying = crew.assign(job.address, slot=1)
@@ -63,7 +65,7 @@ def test_a_drain_in_mid_epoch_loses_and_repeats_nothing(crew: Crew, start_job) -
     assert not crew.post.ended(staying)
 
 
-def test_an_idle_worker_is_drained_at_once(crew: Crew, start_job) -> None:
+def test_an_idle_worker_is_drained_at_once(crew: Crew, start_job: StartJob) -> None:
     assignment = crew.assign(start_job().address)
     pid = crew.post.wait_until_serving(assignment).pid
     crew.post.drain(assignment)
@@ -71,13 +73,15 @@ def test_an_idle_worker_is_drained_at_once(crew: Crew, start_job) -> None:
     eventually(lambda: not psutil.pid_exists(pid))
 
 
-def test_a_drain_ordered_before_the_worker_serves_is_kept(crew: Crew, start_job) -> None:
+def test_a_drain_ordered_before_the_worker_serves_is_kept(crew: Crew, start_job: StartJob) -> None:
     assignment = crew.assign(start_job().address)
     crew.post.drain(assignment)
     assert crew.post.wait_until_ended(assignment).end == Report.DRAINED
 
 
-def test_a_released_worker_is_gone_when_its_end_is_reported(crew: Crew, start_job) -> None:
+def test_a_released_worker_is_gone_when_its_end_is_reported(
+    crew: Crew, start_job: StartJob
+) -> None:
     assignment = crew.assign(start_job().address)
     serving = crew.post.wait_until_serving(assignment)
     child = psutil.Process(serving.pid)
@@ -88,7 +92,7 @@ def test_a_released_worker_is_gone_when_its_end_is_reported(crew: Crew, start_jo
     assert refuses(serving.address)
 
 
-def test_a_worker_that_is_stopped_is_ended_all_the_same(crew: Crew, start_job) -> None:
+def test_a_worker_that_is_stopped_is_ended_all_the_same(crew: Crew, start_job: StartJob) -> None:
     assignment = crew.assign(start_job().address)
     child = psutil.Process(crew.post.wait_until_serving(assignment).pid)
     child.suspend()
@@ -97,7 +101,9 @@ def test_a_worker_that_is_stopped_is_ended_all_the_same(crew: Crew, start_job) -
     assert not alive(child)
 
 
-def test_a_killed_worker_is_reported_as_crashed_with_the_signal(crew: Crew, start_job) -> None:
+def test_a_killed_worker_is_reported_as_crashed_with_the_signal(
+    crew: Crew, start_job: StartJob
+) -> None:
     assignment = crew.assign(start_job().address)
     os.kill(crew.post.wait_until_serving(assignment).pid, signal.SIGKILL)
     ended = crew.post.wait_until_ended(assignment)
@@ -105,7 +111,9 @@ def test_a_killed_worker_is_reported_as_crashed_with_the_signal(crew: Crew, star
     assert "SIGKILL" in ended.error
 
 
-def test_a_slot_that_is_busy_or_not_there_is_refused_by_name(crew: Crew, start_job) -> None:
+def test_a_slot_that_is_busy_or_not_there_is_refused_by_name(
+    crew: Crew, start_job: StartJob
+) -> None:
     job = start_job()
     holding = crew.assign(job.address)
     crew.post.wait_until_serving(holding)
@@ -123,7 +131,7 @@ def test_commands_for_an_assignment_that_is_not_there_are_answered(crew: Crew) -
     assert crew.post.wait_until_ended("never").end == Report.FAILED
 
 
-def test_no_port_serves_twice(crew: Crew, start_job) -> None:
+def test_no_port_serves_twice(crew: Crew, start_job: StartJob) -> None:
     job = start_job()
     addresses = []
     for _ in range(6):
@@ -135,7 +143,9 @@ def test_no_port_serves_twice(crew: Crew, start_job) -> None:
     assert all(refuses(address) for address in addresses)
 
 
-def test_a_straggling_reader_never_gets_the_next_jobs_elements(crew: Crew, start_job) -> None:
+def test_a_straggling_reader_never_gets_the_next_jobs_elements(
+    crew: Crew, start_job: StartJob
+) -> None:
     first, second = start_job(range(1_000), sleep_us=1_000), start_job(range(5_000, 5_100))
     assignment = crew.assign(first.address)
     address = crew.post.wait_until_serving(assignment).address
@@ -167,7 +177,9 @@ def end_tasks(dispatch_address: str, worker_address: str) -> None:
         updates=[stock_pb2.TaskProgress(task_id=4000, completed=True)],
     )
     with grpc.insecure_channel(dispatch_address) as channel:
-        call = channel.unary_unary("/tensorflow.data.DispatcherService/WorkerUpdate")
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            "/tensorflow.data.DispatcherService/WorkerUpdate"
+        )
         call(update.SerializeToString(), timeout=30)
 
 
@@ -179,7 +191,7 @@ def test_the_agent_beats_and_has_no_tensorflow_in_it(crew: Crew) -> None:
     assert psutil.Process(crew.agent.pid).memory_info().rss < 80 * 1024**2
 
 
-def test_a_worker_holds_no_descriptor_of_its_siblings(crew: Crew, start_job) -> None:
+def test_a_worker_holds_no_descriptor_of_its_siblings(crew: Crew, start_job: StartJob) -> None:
     job = start_job()
     ids = [crew.assign(job.address, slot=slot) for slot in range(2)]
     first, second = (crew.post.wait_until_serving(assignment).pid for assignment in ids)
@@ -194,10 +206,14 @@ def sockets_of(pid: int) -> set[str]:
     return {link for link in links if link.startswith("socket:")}
 
 
-def test_the_agent_survives_the_death_of_the_process_that_forks(crew: Crew, start_job) -> None:
+def test_the_agent_survives_the_death_of_the_process_that_forks(
+    crew: Crew, start_job: StartJob
+) -> None:
     before = crew.assign(start_job().address)
     pid = crew.post.wait_until_serving(before).pid
-    psutil.Process(pid).parent().kill()
+    forking = psutil.Process(pid).parent()
+    assert forking is not None
+    forking.kill()
     ended = crew.post.wait_until_ended(before)
     assert ended.end == Report.CRASHED
     eventually(lambda: not psutil.pid_exists(pid))
