@@ -196,6 +196,10 @@ def dispatcher(**given: Any) -> None:
 
     with last_one_tidies_up():
         server.run(settings)
+    # All is done and nothing is left, but Python would take TensorFlow apart piece by piece: a
+    # second of an idle machine, five of a busy one, while somebody waits for this process to end.
+    logging.shutdown()
+    os._exit(0)
 
 
 def worker(**given: Any) -> None:
