@@ -26,9 +26,10 @@ def valid_service_name(text: str) -> str:
     Args:
         text: any text. Run ids hold colons and plus signs, which a service's name can't.
 
-    Returns: The text itself where it is a service's name already; else a readable form of it, in
-        small letters, digits and hyphens, with a hash of the whole text, so that other texts give
-        other names.
+    Returns:
+        The text itself where it is a service's name already; else a readable form of it, in small
+        letters, digits and hyphens, with a hash of the whole text, so that other texts give other
+        names.
 
     Raises:
         SettingsError: the text is empty, as when a template's variable is not set.

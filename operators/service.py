@@ -70,40 +70,43 @@ class CachewServiceOperator(CachewOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Stands the service up.
 
-        Raises: SettingsError: an argument can't be used. ServiceError: the service did not start,
-            runs with other arguments, or is there and `use_if_exists` is off.
+        Raises:
+            AirflowException: the task was killed.
+            SettingsError: an argument can't be used.
+            ServiceError: the service did not start, runs with other arguments, or is there and
+                `use_if_exists` is off.
         """
         name = self._name()
-        if _is_running(name):
-            if not self.use_if_exists:
-                raise ServiceError(
-                    f"service {name!r} is running already and use_if_exists is off: "
-                    "take it down or choose another name"
-                )
-            self.log.info("Adopting the running service %s", name)
-            return self._stand_up(name)
-        self._starting = True
+        adopt = _is_running(name)
+        if adopt and not self.use_if_exists:
+            raise ServiceError(
+                f"service {name!r} is running already and use_if_exists is off: "
+                "take it down or choose another name"
+            )
+        self._starting = not adopt
+        self._refuse_if_killed()
+        # Leaves nothing by itself where it fails.
+        record = self._stand_up(name)
         try:
-            return self._stand_up(name)
+            self._refuse_if_killed()
+            handle = _handle(record)
         except BaseException as error:
-            if self.delete_on_error:
+            if self._starting and self.delete_on_error:
                 _take_down_without_hiding(error, name)
             raise
         finally:
             self._starting = False
+        self.log.info("Service %(name)s serves at %(endpoint)s with %(workers)d workers", handle)
+        return handle
 
-    def _stand_up(self, name: str) -> dict[str, Any]:
-        record = cluster.up(
+    def _stand_up(self, name: str) -> ServiceRecord:
+        return cluster.up(
             name,
             workers=_whole_number("workers", self.workers),
             idle_timeout_s=_seconds("idle_timeout_s", self.idle_timeout_s),
             first_client_timeout_s=_seconds("first_client_timeout_s", self.first_client_timeout_s),
             ready_timeout_s=self.startup_timeout_s,
         )
-        self._refuse_if_killed()
-        handle = _handle(record)
-        self.log.info("Service %(name)s serves at %(endpoint)s with %(workers)d workers", handle)
-        return handle
 
     def on_kill(self) -> None:
         """Takes down a service that is just being started; an adopted one is left alone."""
@@ -119,8 +122,7 @@ def _is_running(name: str) -> bool:
 
 
 def _handle(record: ServiceRecord) -> dict[str, Any]:
-    # Asked anew: what `up` saw may have ended since, and a dead endpoint must not pass as a
-    # success.
+    # Asked anew: what `up` saw may have ended since, and a dead endpoint is no success.
     status = cluster.status(record.name)
     return {
         "name": record.name,

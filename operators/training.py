@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 _TAIL_LINES = 20
 """How much of the output goes into the error; the task's log holds all of it."""
 
-_GUARD_MARGIN_S = 10.0
-"""How much longer than the grace period the guard may take to end a training."""
-
 
 class CachewTrainingOperator(CachewOperator):
     """Runs a training in a process of its own, with the endpoint as `CACHEW_SERVICE`.
@@ -163,12 +160,10 @@ class CachewTrainingOperator(CachewOperator):
             encoding="utf-8",
             errors="replace",
         ) as self._guard:
-            try:
-                # The kill may have come while there was no guard yet that it could end.
-                self._refuse_if_killed()
-                return self._follow(self._guard, tail)
-            finally:
-                _end(self._guard, timeout_s=self.kill_grace_s + _GUARD_MARGIN_S)
+            # The kill may have come while there was no guard yet that it could end.
+            self._refuse_if_killed()
+            # However the block is left, the guard's input is closed, and that ends the training.
+            return self._follow(self._guard, tail)
 
     def _follow(self, guard: subprocess.Popen[str], tail: deque[str]) -> int:
         assert guard.stdout is not None
@@ -187,13 +182,6 @@ class CachewTrainingOperator(CachewOperator):
 
 def _arguments_of(command: str | Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", command] if isinstance(command, str) else [str(one) for one in command]
-
-
-def _end(guard: subprocess.Popen[str], *, timeout_s: float) -> None:
-    assert guard.stdin is not None
-    # The end of its input tells the guard to end the training, if that still runs.
-    guard.stdin.close()
-    guard.wait(timeout_s)
 
 
 def _describe(code: int) -> str:

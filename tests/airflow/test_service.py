@@ -13,7 +13,13 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, timeout
 
 from cachew_core import cluster
-from cachew_core.errors import CachewError, ServiceError, SettingsError
+from cachew_core.errors import (
+    CachewError,
+    ServiceError,
+    ServiceUnavailableError,
+    SettingsError,
+)
+from cachew_core.service_record import ServiceRecord
 from cachew_operators import CachewServiceOperator, CachewTeardownOperator
 
 # Starting a service imports TensorFlow in two processes, on a machine that may be busy.
@@ -129,16 +135,39 @@ def test_a_service_that_does_not_come_up_in_time_is_gone_and_the_cause_is_told(
     assert cluster.list_services() == []
 
 
-def test_a_clean_up_that_fails_does_not_hide_why_the_start_failed(
+def test_a_service_that_is_lost_right_after_its_start_is_taken_down(
     cachew_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(name: str) -> None:
-        raise ServiceError("the disk hangs")
+        raise ServiceUnavailableError("the dispatcher is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster, "down", fail)
-        with pytest.raises(ServiceError, match="did not") as caught:
-            service(startup_timeout_s=0.2).execute({})
+        patch.setattr(cluster, "status", fail)
+        with pytest.raises(ServiceUnavailableError, match="the dispatcher is gone"):
+            service().execute({})
+    assert cluster.list_services() == []
+
+
+def test_a_clean_up_that_fails_does_not_hide_what_failed_before(
+    cachew_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = ServiceRecord(
+        name="one",
+        endpoint="grpc://127.0.0.1:1",
+        workers=1,
+        dispatcher_pid=1,
+        agent_pid=1,
+        dispatcher_started=0,
+        agent_started=0,
+    )
+
+    def fail(name: str) -> None:
+        raise ServiceError("the disk hangs")
+
+    monkeypatch.setattr(cluster, "up", lambda name, **arguments: lost)
+    monkeypatch.setattr(cluster, "down", fail)
+    with pytest.raises(ServiceError, match="there is no service 'one'") as caught:
+        service().execute({})
     assert caught.value.__notes__ == [
         "service 'one' could not be taken down afterwards: the disk hangs"
     ]
