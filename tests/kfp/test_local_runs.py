@@ -11,9 +11,10 @@ from cachew_components import CachewService, CachewTeardown
 from cachew_components.image import IMAGE
 from cachew_core.cluster import list_services, status
 from cachew_pipelines.training_pipeline import run_locally
-from cachew_pipelines.training_report import TrainingReport
 
 pytestmark = [
+    # A service and each step import TensorFlow: seconds on a free machine, minutes on a busy one.
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:You may be attemping to run a task"),
     pytest.mark.filterwarnings("ignore:.*no effect in the current local runner"),
 ]
@@ -142,26 +143,6 @@ def test_a_service_without_its_teardown_stays_and_any_later_teardown_ends_it(
     assert found.read_text() == endpoint
     assert [service.name for service in list_services()] == ["shared"]
     taken_down()
-    assert leftovers() == []
-
-
-def test_the_training_pipeline_reports_every_epoch(
-    tmp_path: Path, home: Path, leftovers: Callable[[], list[str]]
-) -> None:
-    path = run_locally(tmp_path / "outputs", workers=2, epochs=2, crops=50, files=4, batch_size=20)
-    report = TrainingReport.model_validate_json(path.read_text())
-    assert [epoch.epoch for epoch in report.epochs] == [1, 2]
-    for epoch in report.epochs:
-        assert epoch.mode == "COMPUTE"
-        # 50 pictures in batches of 20: the last one is short, as it would be without a service.
-        assert epoch.elements == 3
-        assert 1 <= epoch.workers <= 2
-        assert epoch.seconds > 0
-        assert 0 <= epoch.wait_share <= 1
-        assert 0 <= epoch.accuracy <= 1
-    assert report.labels[0] == "astronaut"
-    assert len(report.fingerprint) == 64
-    assert {"python", "cachew", "keras", "kfp"} <= report.versions.keys()
     assert leftovers() == []
 
 
