@@ -1,0 +1,80 @@
+"""The benchmarks run, from the command to the table and the file. What they measure is not
+asserted.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cachew_core.cluster import down, list_services
+
+ROOT = Path(__file__).resolve().parents[2]
+CASE = "int64 elements, 1 worker"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CACHEW_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def bench(*flags: str, report: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--report", str(report), *flags]
+    try:
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            env=dict(os.environ),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=280,
+        )
+    finally:
+        for service in list_services():
+            down(service.name)
+
+
+def processes_with(text: str) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if text in " ".join(process.info["cmdline"] or [])
+    ]
+
+
+def test_a_quick_benchmark_prints_a_table_and_writes_json(home: Path, tmp_path: Path) -> None:
+    before = set(processes_with("benchmarks.stock_process"))
+    path = tmp_path / "reports" / "bench.json"
+    result = bench("--case", CASE, report=path)
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert "stock / stock" in result.stdout
+    assert CASE in result.stdout
+
+    report = json.loads(path.read_text())
+    assert report["quick"] is True
+    assert report["cores"] >= 1
+    assert {"python", "cachew", "grpcio"} <= report["versions"].keys()
+    [case] = report["cases"]
+    assert case["name"] == CASE
+    assert case["pairs"] == len(case["ours_runs"]) == len(case["stock_again_runs"]) >= 6
+    for interval in (case["ratio"], case["noise"]):
+        assert 0 < interval["low"] <= interval["ratio"] <= interval["high"] < math.inf
+    assert isinstance(case["holds"], bool)
+
+    assert set(processes_with("benchmarks.stock_process")) <= before
+
+
+def test_a_case_that_is_not_there_is_refused_before_anything_starts(
+    home: Path, tmp_path: Path
+) -> None:
+    result = bench("--case", "telepathy", report=tmp_path / "bench.json")
+    assert result.returncode == 2
+    assert "telepathy" in result.stderr
+    assert list(tmp_path.iterdir()) == []
