@@ -210,7 +210,7 @@ class Nursery:
                 await asyncio.sleep(RESTART_PAUSE_S)
                 self._warm = warm = asyncio.create_task(_warm_spawner())
                 continue
-            await spawner.gone
+            await asyncio.shield(spawner.gone)
             _log.warning("the process that workers are forked from has ended; starting another")
             self._warm = warm = asyncio.create_task(_warm_spawner())
             await spawner.close()
