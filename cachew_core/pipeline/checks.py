@@ -140,7 +140,7 @@ def _refuse_resources(graph: DatasetGraph, node: Any) -> None:
         if source.op == "Const" and source.attr["dtype"].type == tf.resource.as_datatype_enum:
             words = graph.describe(node, _words(rule_for(graph, node), node))
             raise PipelineError(
-                f"{words} uses an object of the trainer's process (an iterator, a queue, a reader), "
+                f"{words} uses an object of the trainer's process (an iterator, queue or reader), "
                 "which workers can't reach: read the data by an operator of the pipeline instead"
             )
 

@@ -148,7 +148,8 @@ OPERATORS: tuple[OperatorRule, ...] = (
     _rule(
         "make_csv_dataset, SqlDataset and other readers outside of `interleave`",
         "CSVDataset SqlDataset LMDBDataset TFRecordDataset TextLineDataset "
-        "FixedLengthRecordDataset MatchingFilesDataset SparseTensorSliceDataset SnapshotChunkDataset",
+        "FixedLengthRecordDataset MatchingFilesDataset SparseTensorSliceDataset "
+        "SnapshotChunkDataset",
         _ONE,
         "is a source without splits",
     ),

@@ -44,7 +44,11 @@ def shaped(values: Sequence[tf.Tensor], specs: Specs) -> Tensors:
 
 def ensured(values: Sequence[tf.Tensor], specs: Specs) -> Tensors:
     """The tensors, with shapes that are checked when they run."""
-    return tuple(tf.ensure_shape(v, spec.shape) for v, spec in zip(values, specs, strict=True))
+    return tuple(
+        # The operator can't be told that nothing is known.
+        value if spec.shape.rank is None else tf.ensure_shape(value, spec.shape)
+        for value, spec in zip(values, specs, strict=True)
+    )
 
 
 def _smallest(shape: tf.TensorShape) -> list[int]:
