@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,44 +23,23 @@ from uuid import uuid4
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table
 
 from cachew_components import stop_signals
-from cachew_core.cluster import down, status
+from cachew_core.cluster import down
 from cachew_core.errors import CachewError
 from cachew_core.service_record import service_folder
+from cachew_pipelines.step_progress import last_words, watch
 from cachew_pipelines.training_report import LOCAL_REPORTS, TrainingReport
 
 BATCH_SIZE = 32
-LOOK_INTERVAL_S = 0.3
-"""How often the progress is looked at."""
 STOP_DEADLINE_S = 20.0
 """How long the pipeline may take to end in order: its service takes up to 10 s."""
 IDLE_TIMEOUT_S = 300.0
 """Should this process be killed outright, the service ends itself after so long without a
 client."""
-FAILED_LINES = 15
-"""How much of the log is shown when a step failed."""
 EXIT_INTERRUPTED = 130
 """What shells give a command that Ctrl-C ended."""
-
-TRAINING = "train-classifier"
-STEPS = {
-    "make-photograph-records": "Cut photographs into records",
-    "cachew-service": "Start the service",
-    TRAINING: "Train through it",
-    "cachew-teardown": "Take the service down",
-}
-"""The pipeline's steps by kfp's name, in the order in which they run."""
 
 COLUMNS = (
     "epoch",
@@ -74,12 +51,6 @@ COLUMNS = (
     "workers",
     "accuracy",
 )
-
-# What kfp logs about steps; were it to change, the bars would fill only at the end.
-_STARTED = re.compile(r"Executing task '([\w-]+)'")
-_SUCCEEDED = re.compile(r"Task '([\w-]+)' finished with status SUCCESS")
-_FAILED = re.compile(r"^.*Task '[\w-]+' finished with status FAILURE.*$", re.MULTILINE)
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +105,13 @@ def run_pipeline(plan: Plan, console: Console) -> TrainingReport:
     """
     process = _start(plan)
     try:
-        _watch(process, plan, console)
+        watch(
+            process,
+            log=plan.log,
+            service_name=plan.service_name,
+            batches=plan.batches_in_all,
+            console=console,
+        )
     except (KeyboardInterrupt, SystemExit):
         console.print("[yellow]Interrupted: ending the pipeline and its service.")
         raise
@@ -178,49 +155,6 @@ def _end_session(process: subprocess.Popen[bytes]) -> None:
 def _signal_session(leader: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(leader, number)
-
-
-def _watch(process: subprocess.Popen[bytes], plan: Plan, console: Console) -> None:
-    """Shows what the pipeline does until it ends."""
-    columns = (
-        SpinnerColumn(finished_text="[green]✓"),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        bars = {
-            step: progress.add_task(
-                title, start=False, total=plan.batches_in_all if step == TRAINING else 1
-            )
-            for step, title in STEPS.items()
-        }
-        while True:
-            ended = process.poll() is not None
-            _show_steps(progress, bars, plan.log.read_text(errors="replace"))
-            if ended:
-                return
-            _show_batches(progress, bars[TRAINING], plan.service_name)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(LOOK_INTERVAL_S)
-
-
-def _show_steps(progress: Progress, bars: Mapping[str, TaskID], log: str) -> None:
-    text = _COLOUR.sub("", log)
-    for step in _STARTED.findall(text):
-        if step in bars and not progress.tasks[bars[step]].started:
-            progress.start_task(bars[step])
-    for step in _SUCCEEDED.findall(text):
-        if step in bars:
-            progress.update(bars[step], completed=progress.tasks[bars[step]].total)
-
-
-def _show_batches(progress: Progress, bar: TaskID, service: str) -> None:
-    # Before the service stands and after its end there is nothing to ask.
-    with suppress(CachewError):
-        epochs = [epoch for job in status(service, timeout_s=1.0).jobs for epoch in job.epochs]
-        progress.update(bar, completed=sum(epoch.elements for epoch in epochs))
 
 
 def table_of(report: TrainingReport) -> Table:
@@ -293,15 +227,8 @@ def _exit_code(stop: BaseException) -> int:
 
 
 def _explain(error: Exception, log: Path, console: Console) -> None:
-    console.print(_last_words(log.read_text(errors="replace")), markup=False, highlight=False)
+    console.print(last_words(log.read_text(errors="replace")), markup=False, highlight=False)
     console.print(f"[red]The demo failed:[/] {error}. All of the steps' output is in {log}.")
-
-
-def _last_words(log: str) -> str:
-    """The end of what the failed step wrote; of everything, where none is known to have failed."""
-    before_failure = _FAILED.split(_COLOUR.sub("", log), maxsplit=1)[0]
-    lines = [line for line in before_failure.splitlines() if line.strip()]
-    return "\n".join(lines[-FAILED_LINES:])
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import pytest
 from cachew_core import __version__
 from cachew_core.cluster import list_services
 from cachew_pipelines.demo import table_of
+from cachew_pipelines.step_progress import last_words
 from cachew_pipelines.training_report import EpochReport, TrainingReport
 
 # A service and each step import TensorFlow: seconds on a free machine, minutes on a busy one.
@@ -119,6 +120,19 @@ def test_an_interrupted_demo_takes_its_service_down(
     assert "The service is down." in output
     assert leftovers() == []
     assert nothing_in(tmp_path)
+
+
+def test_the_words_of_a_failed_step_are_found_before_those_of_the_teardown() -> None:
+    log = """
+12:00:00.000 - INFO - Executing task \x1b[96m'train-classifier'\x1b[0m
+    ValueError: the picture is upside down
+
+12:00:01 - ERROR - Task \x1b[96m'train-classifier'\x1b[0m finished with status \x1b[91mFAILURE\x1b[0m
+12:00:02.000 - INFO - Executing task \x1b[96m'cachew-teardown'\x1b[0m
+12:00:03 - Task \x1b[96m'cachew-teardown'\x1b[0m finished with status \x1b[92mSUCCESS\x1b[0m
+"""
+    assert last_words(log).splitlines()[-1].strip() == "ValueError: the picture is upside down"
+    assert last_words("killed\n\n") == "killed"
 
 
 def test_the_table_has_a_row_an_epoch_with_what_was_measured() -> None:
