@@ -1,8 +1,8 @@
 """Stands in for `cachew`: a dispatcher and an agent without TensorFlow, and with faults on demand.
 
 Run as `fake_cachew.py dispatcher|worker --flag=value...`. `FAKE_FAULT` names a fault:
-`dispatcher-crashes`, `dispatcher-hangs`, `worker-crashes`, `worker-hangs`, `deaf` (both ignore
-SIGTERM, and Shutdown does nothing).
+`dispatcher-crashes`, `dispatcher-hangs`, `worker-crashes`, `worker-hangs`, `worker-gives-up`
+(as soon as the dispatcher is gone), `deaf` (both ignore SIGTERM, and Shutdown does nothing).
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def _work(flags: dict[str, str]) -> None:
             grpc.channel_ready_future(channel).result(timeout=60)
             list(stub.ConnectAgent(messages()))
         except grpc.RpcError:
-            # The dispatcher is gone. A real agent tries again for a while; this one waits to be
-            # ended.
-            quiet.wait()
+            # The dispatcher is gone. A real agent tries again for a while.
+            if FAULT != "worker-gives-up":
+                quiet.wait()
         finally:
             quiet.set()
 
@@ -96,8 +96,7 @@ def main() -> None:
     part, flags = sys.argv[1], dict(flag[2:].split("=", 1) for flag in sys.argv[2:])
     if f"{part}-crashes" == FAULT:
         sys.exit(f"error: this {part} was told to crash")
-    if FAULT == "deaf":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if FAULT == "deaf" else lambda *_: sys.exit())
     if f"{part}-hangs" == FAULT:
         threading.Event().wait()
     with last_one_tidies_up():

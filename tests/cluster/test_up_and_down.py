@@ -184,7 +184,9 @@ def test_a_starter_that_was_killed_does_not_block_the_next_one(
     with subprocess.Popen([sys.executable, "-c", program], env=environment) as starter:
         eventually(lambda: (home / "services" / "one" / "logs" / "worker.log").exists())
         starter.kill()
-    assert [service.state for service in cluster.list_services()] == ["stopped"]
+        starter.wait()
+    # A process that it was just starting holds the lock for a moment longer.
+    eventually(lambda: [service.state for service in cluster.list_services()] == ["stopped"])
     record = up("one")
     assert len(cluster.status("one").workers) == 2
     cluster.down("one")
@@ -237,6 +239,25 @@ def test_a_service_that_ends_by_itself_leaves_nothing(
     eventually(lambda: cluster.list_services() == [])
     eventually(lambda: not processes.is_alive(record.dispatcher_pid, record.dispatcher_started))
     nothing_left("one", record.endpoint)
+
+
+def test_workers_that_lost_their_dispatcher_tidy_up_in_the_end(
+    up: Up, nothing_left: Check, eventually: Check, monkeypatch: pytest.MonkeyPatch, kill: Check
+) -> None:
+    monkeypatch.setenv("FAKE_FAULT", "worker-gives-up")
+    record = up("one")
+    kill(record.dispatcher_pid)
+    eventually(lambda: processes.start_time(record.agent_pid) is None)
+    assert cluster.list_services() == []
+    nothing_left("one", record.endpoint)
+
+
+def test_workers_that_end_alone_leave_their_service_alone(up: Up, eventually: Check) -> None:
+    record = up("one")
+    os.kill(record.agent_pid, signal.SIGTERM)
+    eventually(lambda: processes.start_time(record.agent_pid) is None)
+    assert cluster.status("one").endpoint == record.endpoint
+    cluster.down("one")
 
 
 def test_a_damaged_record_does_not_block_the_name(up: Up, nothing_left: Check, home: Path) -> None:
