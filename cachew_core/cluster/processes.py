@@ -118,7 +118,7 @@ def _belongs(process: psutil.Process, run_id: str) -> bool:
 
 def wait_until_gone(run_id: str, *, timeout_s: float) -> bool:
     """Waits for the processes of a run to end by themselves; whether they did."""
-    return _wait(lambda: not processes_of(run_id), timeout_s=timeout_s)
+    return holds_within(lambda: not processes_of(run_id), timeout_s=timeout_s)
 
 
 def end(run_id: str, *, grace_s: float, kill_s: float = 3.0) -> None:
@@ -137,7 +137,7 @@ def end(run_id: str, *, grace_s: float, kill_s: float = 3.0) -> None:
     if wait_until_gone(run_id, timeout_s=grace_s):
         return
     # A process may make another between our look and our signal: look until none is left.
-    if not _wait(lambda: not _kill_all(run_id), timeout_s=kill_s):
+    if not holds_within(lambda: not _kill_all(run_id), timeout_s=kill_s):
         left = ", ".join(str(process.pid) for process in processes_of(run_id))
         raise ServiceError(
             f"processes {left} did not end within {kill_s:g} s of being killed: end them by hand"
@@ -158,7 +158,8 @@ def _signal(send: Callable[[], None]) -> None:
         return
 
 
-def _wait(done: Callable[[], bool], *, timeout_s: float) -> bool:
+def holds_within(done: Callable[[], bool], *, timeout_s: float) -> bool:
+    """Waits until a condition holds; whether it did in time."""
     deadline = time.monotonic() + timeout_s
     while not done():
         if time.monotonic() >= deadline:

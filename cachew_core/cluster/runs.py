@@ -42,6 +42,9 @@ LOGS_KEPT_S = 7 * 24 * 3600.0
 _LEAVING_LOCK_S = 0.2
 """The last process of a run tidies up only if no command is doing so already."""
 
+_DYING_S = 1.0
+"""A process that is killed loses its connections a little before it is gone."""
+
 _LEAVING_GRACE_S = 10.0
 """How long a worker process may take to end by itself after its dispatcher."""
 
@@ -115,6 +118,10 @@ def record_of(name: str) -> ServiceRecord | None:
     except ServiceError as error:
         _log.warning("%s; it counts as none", error)
         return None
+
+
+def _is_over(record: ServiceRecord) -> bool:
+    return processes.holds_within(lambda: not is_served(record), timeout_s=_DYING_S)
 
 
 def is_served(record: ServiceRecord) -> bool:
@@ -218,7 +225,7 @@ def _leave(folder: Path) -> None:
     try:
         with locks.held(folder, timeout_s=_LEAVING_LOCK_S):
             record = record_of(name)
-            if record is not None and record.dispatcher_pid != os.getpid() and is_served(record):
+            if record is not None and record.dispatcher_pid != os.getpid() and not _is_over(record):
                 return
             processes.wait_until_gone(run_id(name), timeout_s=_LEAVING_GRACE_S)
             clear(name, grace_s=1.0)
