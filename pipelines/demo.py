@@ -29,7 +29,7 @@ from cachew_components import stop_signals
 from cachew_core.cluster import down
 from cachew_core.errors import CachewError
 from cachew_core.service_record import service_folder
-from cachew_pipelines.step_progress import last_words, watch
+from cachew_pipelines.step_progress import failure_in, watch
 from cachew_pipelines.training_report import LOCAL_REPORTS, TrainingReport
 
 BATCH_SIZE = 32
@@ -227,8 +227,9 @@ def _exit_code(stop: BaseException) -> int:
 
 
 def _explain(error: Exception, log: Path, console: Console) -> None:
-    console.print(last_words(log.read_text(errors="replace")), markup=False, highlight=False)
-    console.print(f"[red]The demo failed:[/] {error}. All of the steps' output is in {log}.")
+    step, last_lines = failure_in(log.read_text(errors="replace"))
+    console.print(last_lines, markup=False, highlight=False)
+    console.print(f"[red]The demo failed[/] in {step}: {error}. All output is in {log}.")
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ STEPS = {
 # What kfp logs about steps; were it to change, the bars would stand still.
 _STARTED = re.compile(r"Executing task '([\w-]+)'")
 _SUCCEEDED = re.compile(r"Task '([\w-]+)' finished with status SUCCESS")
-_FAILED = re.compile(r"^.*Task '[\w-]+' finished with status FAILURE.*$", re.MULTILINE)
+_FAILED = re.compile(r"^.*Task '([\w-]+)' finished with status FAILURE.*$", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -103,8 +103,15 @@ def _show_batches(progress: Progress, bar: TaskID, service: str) -> None:
         progress.update(bar, completed=sum(epoch.elements for epoch in epochs))
 
 
-def last_words(log: str) -> str:
-    """The end of what the failed step wrote; of everything, where none is known to have failed."""
-    before_failure = _FAILED.split(_COLOUR.sub("", log), maxsplit=1)[0]
-    lines = [line for line in before_failure.splitlines() if line.strip()]
-    return "\n".join(lines[-FAILED_LINES:])
+def failure_in(log: str) -> tuple[str, str]:
+    """What failed first, and the end of what was written until then.
+
+    Returns:
+        The step's name, or "pipeline" where no step is known to have failed; and its last lines.
+    """
+    text = _COLOUR.sub("", log)
+    failure = _FAILED.search(text)
+    until_then = text[: failure.start()] if failure else text
+    lines = [line for line in until_then.splitlines() if line.strip()]
+    name = failure[1] if failure else "pipeline"
+    return name, "\n".join(lines[-FAILED_LINES:])

@@ -16,7 +16,7 @@ import pytest
 from cachew_core import __version__
 from cachew_core.cluster import list_services
 from cachew_pipelines.demo import table_of
-from cachew_pipelines.step_progress import last_words
+from cachew_pipelines.step_progress import failure_in
 from cachew_pipelines.training_report import EpochReport, TrainingReport
 
 # A service and each step import TensorFlow: seconds on a free machine, minutes on a busy one.
@@ -96,7 +96,7 @@ def test_a_failing_step_shows_its_error_and_the_demo_exits_non_zero(
     with demo(tmp_path, "--crops=1") as process:
         output, _ = process.communicate(timeout=RUN_DEADLINE_S)
     assert process.returncode == 1
-    assert "The demo failed" in output
+    assert "The demo failed in make-photograph-records" in output
     assert "crops=1 can't be spread over files=4" in output
     assert not (tmp_path / "reports" / "demo.json").exists()
     assert leftovers() == []
@@ -124,15 +124,20 @@ def test_an_interrupted_demo_takes_its_service_down(
 
 def test_the_words_of_a_failed_step_are_found_before_those_of_the_teardown() -> None:
     log = """
-12:00:00.000 - INFO - Executing task \x1b[96m'train-classifier'\x1b[0m
+Executing task \x1b[96m'train-classifier'\x1b[0m
     ValueError: the picture is upside down
 
-12:00:01 - ERROR - Task \x1b[96m'train-classifier'\x1b[0m finished with status \x1b[91mFAILURE\x1b[0m
-12:00:02.000 - INFO - Executing task \x1b[96m'cachew-teardown'\x1b[0m
-12:00:03 - Task \x1b[96m'cachew-teardown'\x1b[0m finished with status \x1b[92mSUCCESS\x1b[0m
+Task \x1b[96m'train-classifier'\x1b[0m finished with status \x1b[91mFAILURE\x1b[0m
+Executing task \x1b[96m'cachew-teardown'\x1b[0m
+Task \x1b[96m'cachew-teardown'\x1b[0m finished with status \x1b[92mSUCCESS\x1b[0m
 """
-    assert last_words(log).splitlines()[-1].strip() == "ValueError: the picture is upside down"
-    assert last_words("killed\n\n") == "killed"
+    step, words = failure_in(log)
+    assert step == "train-classifier"
+    assert words.splitlines()[-1].strip() == "ValueError: the picture is upside down"
+
+
+def test_where_no_step_failed_the_end_of_the_log_is_shown() -> None:
+    assert failure_in("kfp is broken\n\n") == ("pipeline", "kfp is broken")
 
 
 def test_the_table_has_a_row_an_epoch_with_what_was_measured() -> None:
