@@ -138,7 +138,7 @@ class EpochService:
         epoch = reader.epoch
         self._remember(reader.id, epoch)
         if epoch.live and all(other.released for other in epoch.readers):
-            finished = await _is_finished(reader)
+            finished = _got_all(reader) or await _is_finished(reader)
             epoch.end(EpochState.FINISHED if finished else EpochState.ABANDONED, self._clock())
         self._settle(epoch)
         if reader.stock_id is not None and epoch.generation is not None:
@@ -152,11 +152,8 @@ class EpochService:
         A trainer that knows the length stops at it, before anybody told it that this is the end.
         """
         reader.metrics = metrics
-        epoch = reader.epoch
-        whole = epoch.job.request.cardinality
-        alone = epoch.readers == [reader] and epoch.job.private
-        if epoch.state is EpochState.ABANDONED and alone and 0 < whole <= metrics.elements:
-            epoch.state = EpochState.FINISHED
+        if reader.epoch.state is EpochState.ABANDONED and _got_all(reader):
+            reader.epoch.state = EpochState.FINISHED
 
     def _remember(self, reader_id: int, epoch: Epoch) -> None:
         why = epoch.failure or "it was silent for too long"
@@ -192,6 +189,14 @@ class EpochService:
         for reader in list(self.readers.values()):
             reader.epoch.end(EpochState.FAILED, self._clock(), reason)
         self._scheduler.changed()
+
+
+def _got_all(reader: Reader) -> bool:
+    """Whether the reader, alone in its epoch, has measured as many elements as there are."""
+    job, request = reader.epoch.job, reader.epoch.job.request
+    alone = job.private and reader.epoch.readers == [reader]
+    once = request.processing_mode == cachew_pb2.DISTRIBUTED_EPOCH
+    return alone and once and 0 < request.cardinality <= reader.metrics.elements
 
 
 async def _is_finished(reader: Reader) -> bool:

@@ -77,8 +77,11 @@ def test_keras_finishes_every_epoch_of_unknown_length(running: RealService) -> N
     pipeline = examples().unbatch().filter(lambda x, y: x[0] >= 0).batch(8)
     dataset = pipeline.apply(cachew.distribute(running.endpoint, "unknown"))
     assert int(dataset.cardinality()) == tf.data.UNKNOWN_CARDINALITY
-    slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: time.sleep(0.05))
-    model().fit(dataset, epochs=3, verbose=0, shuffle=False, callbacks=[slow])
+    slow = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs=None: time.sleep(0.05)
+    )
+    with pytest.warns(UserWarning, match="ran out of data"):
+        model().fit(dataset, epochs=3, verbose=0, shuffle=False, callbacks=[slow])
     eventually(lambda: states(running, "unknown") == ["finished"] * 3)
 
 
