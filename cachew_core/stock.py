@@ -116,6 +116,11 @@ def cpu_variable(initial: tf.Tensor) -> tf.Variable:
         return resource_variable_ops.ResourceVariable(initial_value=initial, trainable=False)
 
 
+def optional_value_spec(spec: tf.OptionalSpec) -> Any:
+    """What an optional holds (its spec has no public property for it)."""
+    return spec._element_spec
+
+
 def register_functions(graph: GraphDef) -> None:
     """Makes a graph's functions known to this process: datasets can call and serialize them."""
     for function in graph.library.function:

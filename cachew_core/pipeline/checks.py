@@ -193,7 +193,7 @@ def _words(rule: OperatorRule, node: Any) -> str:
 def _leaves(spec: Any) -> Iterator[Any]:
     for leaf in tf.nest.flatten(spec):
         if isinstance(leaf, tf.OptionalSpec):
-            yield from _leaves(leaf.value_spec if hasattr(leaf, "value_spec") else leaf._value_spec)
+            yield from _leaves(stock.optional_value_spec(leaf))
         else:
             yield leaf
 

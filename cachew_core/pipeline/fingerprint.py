@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from cachew_core import stock
-from cachew_core.pipeline.graph import MARK_PREFIX, DatasetGraph, user_name
+from cachew_core.pipeline.graph import MARK_PREFIX, DatasetGraph, user_name, value_of
 
 __all__ = ["fingerprint", "rename_functions"]
 
@@ -157,7 +157,7 @@ def _table_entries(node: Any, by_name: Mapping[str, Any]) -> bytes | None:
     sources = [by_name[_source(name)] for name in node.input[1:3]]
     if any(source.op != "Const" for source in sources):
         return None
-    keys, values = (tf.make_ndarray(source.attr["value"].tensor) for source in sources)
+    keys, values = (np.asarray(value_of(source)) for source in sources)
     order = np.argsort(keys.astype("S") if keys.dtype == object else keys, kind="stable")
     return _digest(*(repr(array[order].tolist()).encode() for array in (keys, values)))
 

@@ -75,13 +75,10 @@ def implant(
 
 
 def _add(graph: DatasetGraph, node: Any, names: dict[str, str]) -> None:
-    added = graph.graph_def.node.add()
-    added.CopyFrom(node)
-    added.name = names[node.name]
+    added = graph.add_copy(node, names[node.name])
     for index, name in enumerate(node.input):
-        control, colon = name.startswith("^"), name.partition(":")
-        added.input[index] = "^" * control + names[colon[0].lstrip("^")] + colon[1] + colon[2]
-    graph.nodes[added.name] = added
+        source, colon, port = name.removeprefix("^").partition(":")
+        added.input[index] = "^" * name.startswith("^") + names[source] + colon + port
 
 
 def captured_values(graph: DatasetGraph, node: Any, count: int) -> list[tf.Tensor]:

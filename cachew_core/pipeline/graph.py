@@ -26,6 +26,7 @@ __all__ = [
     "component_specs",
     "function_words",
     "set_components",
+    "value_of",
 ]
 
 MARK_PREFIX = "cachew_mark__"
@@ -124,7 +125,7 @@ class DatasetGraph:
             node = self.input(node, 0)
         if node.op != "Const":
             return None
-        return np.asarray(tf.make_ndarray(node.attr["value"].tensor))
+        return value_of(node)
 
     def scalar(self, node: Any, index: int) -> Any:
         """The Python value of a constant scalar input of a node; None where it is no constant."""
@@ -139,6 +140,13 @@ class DatasetGraph:
         node.attr["dtype"].type = dtype.as_datatype_enum
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, dtype))
         return node
+
+    def add_copy(self, node: Any, name: str) -> Any:
+        """A copy of a node under another name."""
+        self.nodes[name] = self.graph_def.node.add()
+        self.nodes[name].CopyFrom(node)
+        self.nodes[name].name = name
+        return self.nodes[name]
 
     def functions_of(self, node: Any) -> list[Any]:
         """The functions that a node's attributes name, without those that these call in turn."""
@@ -188,6 +196,16 @@ class DatasetGraph:
             f for f in self.graph_def.library.function if f.signature.name in functions
         )
         return DatasetGraph(graph_def)
+
+
+def value_of(constant: Any) -> npt.NDArray[Any] | None:
+    """The value of a `Const` node; None for variants and resources."""
+    dtype = tf.as_dtype(constant.attr["dtype"].type)
+    if dtype in (tf.variant, tf.resource):
+        return None
+    # `make_ndarray` can't read the packed strings that serialized graphs hold.
+    tensor = constant.attr["value"].tensor.SerializeToString()
+    return np.asarray(tf.io.parse_tensor(tensor, dtype).numpy())
 
 
 def is_dataset(node: Any) -> bool:

@@ -8,6 +8,7 @@ stay, mixed with the epoch's number.
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +45,7 @@ def seeded_operators(graph: bytes) -> tuple[str, ...]:
 
 def remove_seeds(graph: DatasetGraph) -> None:
     """Give every worker random streams of its own. Changes the graph."""
+    _own_generators(graph)
     _set_seeds(graph, lambda _: 0, reshuffling_only=False)
     for handle in random_variables(graph):
         _randomize(graph, handle)
@@ -55,6 +57,7 @@ def fix_seeds(graph: DatasetGraph, epoch: int) -> None:
     The first epoch (0) keeps the user's seeds: it equals a local run. A shuffle that is not to
     reshuffle keeps its order in all.
     """
+    _own_generators(graph)
     if epoch:
         _set_seeds(graph, lambda seed: _mixed(seed, epoch), reshuffling_only=True)
 
@@ -63,6 +66,22 @@ def _mixed(seed: int, epoch: int) -> int:
     digest = hashlib.sha256(f"{seed}/{epoch}".encode()).digest()
     # Not 0, which with a second 0 would mean "no seed".
     return int.from_bytes(digest[:4], "big") % (2**31 - 1) + 1
+
+
+def _own_generators(graph: DatasetGraph) -> None:
+    """Let shuffles make seed generators of their own.
+
+    A graph names the generator that a shuffle draws its seeds from. A process that still has one of
+    that name, for an earlier epoch, would go on with that one.
+    """
+    for node in graph.operators():
+        if base_op(node.op) not in _SEED_INPUTS:
+            continue
+        for index, source in enumerate(graph.inputs(node)):
+            if source.attr["value"].tensor.resource_handle_val:
+                own = graph.add_copy(source, f"{node.name}/resource_{index}")
+                own.attr["value"].tensor.resource_handle_val[0].name = uuid.uuid4().hex
+                node.input[index] = own.name
 
 
 def _set_seeds(graph: DatasetGraph, seed: Any, *, reshuffling_only: bool) -> None:

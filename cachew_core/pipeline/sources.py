@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from cachew_core.pipeline.graft import implant
@@ -100,19 +99,13 @@ def _rows(graph: DatasetGraph, node: Any) -> int:
 
 def _stand_in(spec: tf.TensorSpec) -> tf.Tensor:
     """A small tensor to trace with, in the place of a source's data."""
-    shape = [size or 1 for size in spec.shape]
+    shape = [1 if size is None else size for size in spec.shape]
     if spec.dtype == tf.variant:
-        return tf.broadcast_to(
-            tf.raw_ops.EmptyTensorList(
-                element_shape=[], max_num_elements=0, element_dtype=tf.int32
-            ),
-            shape,
+        some = tf.raw_ops.EmptyTensorList(
+            element_shape=tf.constant([], tf.int32), max_num_elements=0, element_dtype=tf.int32
         )
-    return (
-        tf.constant(np.zeros(shape, spec.dtype.as_numpy_dtype))
-        if spec.dtype != tf.string
-        else tf.fill(shape, "")
-    )
+        return tf.broadcast_to(some, shape)
+    return tf.zeros(shape, spec.dtype)
 
 
 def _forget_shapes(function: Any) -> None:

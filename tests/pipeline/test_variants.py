@@ -21,7 +21,7 @@ def variant(
 ) -> tf.data.Dataset:
     ready = prepared(dataset)
     graph = worker_variant(ready.graph, sharded=sharded, single=single, epoch=epoch)
-    return run_graph(graph, ready.element_spec)
+    return ready.restore(run_graph(graph, ready.element_spec))
 
 
 def splits(dataset: tf.data.Dataset) -> int:
