@@ -30,6 +30,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("CACHEW_HOME", str(folder))
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
     monkeypatch.delenv("CACHEW_SERVICE", raising=False)
+    # Each of kfp's local steps leaves a temporary folder.
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
     yield folder
     for service in list_services():
         down(service.name)
