@@ -26,9 +26,7 @@ def test_workers_that_can_not_be_taken_away_count_first() -> None:
     assert even_shares(4, demands) == {"a": 3, "b": 1}
 
 
-_DEMANDS = st.lists(
-    st.tuples(st.none() | st.integers(1, 6), st.integers(0, 3)), max_size=6
-).map(
+_DEMANDS = st.lists(st.tuples(st.none() | st.integers(1, 6), st.integers(0, 3)), max_size=6).map(
     lambda rows: [
         Demand(job=str(i), most=most, least=least if most is None else min(least, most))
         for i, (most, least) in enumerate(rows)
