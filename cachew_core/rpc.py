@@ -27,7 +27,7 @@ CHANNEL_OPTIONS = (
 )
 
 STOCK_CHANNEL_OPTIONS = tuple(
-    # Stock servers refuse a peer that pings more often than every five minutes.
+    # By default, gRPC's servers hang up on an idle peer that pings so often.
     option
     for option in CHANNEL_OPTIONS
     if "keepalive" not in option[0] and "ping" not in option[0]

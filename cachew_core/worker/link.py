@@ -32,7 +32,6 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
 _HOPELESS = (
-    grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.PERMISSION_DENIED,
@@ -70,6 +69,7 @@ class DispatcherLink:
         self._pause_s = FIRST_PAUSE_S
         self._complained = False
         self._finishing = False
+        self._known = False
 
     def send(self, message: cachew_pb2.AgentMessage) -> None:
         """Sends at once, or, where it can't and the next greeting will not say it, after that."""
@@ -131,8 +131,9 @@ class DispatcherLink:
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _judge(self, error: grpc.aio.AioRpcError) -> None:
-        if error.code() in _HOPELESS:
-            unknown = error.code() is grpc.StatusCode.UNIMPLEMENTED
+        # A dispatcher that is about to end says UNIMPLEMENTED, too; the next one may be back soon.
+        unknown = error.code() is grpc.StatusCode.UNIMPLEMENTED and not self._known
+        if unknown or error.code() in _HOPELESS:
             raise ServiceError(
                 f"grpc://{self._address} does not take this agent: {error.details()} "
                 f"({error.code().name})" + ("; is it a Cachew dispatcher?" if unknown else "")
@@ -158,6 +159,7 @@ class DispatcherLink:
         request = cachew_pb2.ServiceInfoRequest(client=own)
         info = await stub.GetServiceInfo(request, timeout=INFO_TIMEOUT_S)
         check_versions(own, info.versions, who=f"the service at grpc://{self._address}")
+        self._known = True
         self._heard()
 
     async def _converse(self, stub: _Stub) -> None:

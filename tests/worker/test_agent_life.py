@@ -3,7 +3,9 @@
 import signal
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import psutil
 import pytest
 from agent_process import AgentProcess, StartAgent, refuses
@@ -205,3 +207,15 @@ def test_an_agent_without_a_dispatcher_setting_says_how_to_give_it(start_agent: 
     agent = start_agent(1, dispatcher="")
     assert agent.wait() == 2
     assert "setting dispatcher is empty" in agent.log.read_text()
+
+
+def test_an_endpoint_that_is_no_dispatcher_is_refused_with_a_question(
+    start_agent: StartAgent,
+) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    agent = start_agent(port)
+    assert agent.wait() == 1
+    server.stop(0).wait()
+    assert agent.log.read_text().splitlines()[-1].endswith("is it a Cachew dispatcher?")
