@@ -20,7 +20,7 @@ from cachew_core import stock
 from cachew_core.dispatcher.pool import Assignment, AssignmentState
 from cachew_core.ports import PortPool
 from cachew_core.proto import cachew_pb2, stock_pb2
-from cachew_core.rpc import CHANNEL_OPTIONS
+from cachew_core.rpc import STOCK_CHANNEL_OPTIONS
 
 if TYPE_CHECKING:
     from cachew_core.dispatcher.jobs import Epoch, Job
@@ -77,7 +77,7 @@ class Generation:
             client_timeout_ms=int(client_timeout_s * 1000),
             job_gc_ms=JOB_GC_MS,
         )
-        self._channel = grpc.aio.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(self.address, options=STOCK_CHANNEL_OPTIONS)
 
     def serving(self) -> list[Assignment]:
         """Members that can take splits."""
