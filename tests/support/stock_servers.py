@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import grpc
 import tensorflow as tf
 from real_service import eventually
 
 from cachew_core import stock
 from cachew_core.pipeline.preparation import Prepared
 from cachew_core.pipeline.variants import worker_variant
+from cachew_core.proto import stock_pb2
 
 WORKER = """
 import socket, sys
@@ -44,12 +46,7 @@ class StockServers:
         graph = worker_variant(ready.graph, sharded=sharded, single=single, epoch=epoch)
         self._datasets += 1
         dataset_id = f"dataset-{self._datasets}"
-        tf.data.experimental.service.register_dataset(
-            self.server.target,
-            stock.dataset_of(stock.GraphDef.FromString(graph), ready.element_spec),
-            compression=None,
-            dataset_id=dataset_id,
-        )
+        self._register(dataset_id, graph, ready.element_spec)
         sent = stock.service_dataset(
             address=self.server.target.split("://")[1],
             dataset_id=dataset_id,
@@ -59,6 +56,21 @@ class StockServers:
             task_refresh_interval_ms=20,
         )
         return ready.restore(sent)
+
+    def _register(self, dataset_id: str, graph: bytes, element_spec: Any) -> None:
+        # By the call itself: stock's Python function would make the variables in this process.
+        request = stock_pb2.GetOrRegisterDatasetRequest(
+            dataset=stock_pb2.DatasetDef(graph=graph),
+            metadata=stock_pb2.DataServiceMetadata(
+                element_spec=stock.encode_element_spec(element_spec),
+                compression=stock_pb2.COMPRESSION_OFF,
+                cardinality=tf.data.UNKNOWN_CARDINALITY,
+            ),
+            dataset_id=dataset_id,
+        )
+        with grpc.insecure_channel(self.server.target.split("://")[1]) as channel:
+            call = channel.unary_unary("/tensorflow.data.DispatcherService/GetOrRegisterDataset")
+            call(request.SerializeToString(), timeout=30)
 
 
 @contextmanager
