@@ -6,7 +6,7 @@ name: in a module, or in the file that defines it (Airflow loads DAG files under
 else can import). Arguments and result travel as JSON.
 
 This module runs in the training's interpreter, which need not have Airflow: `python -m
-cachew_operators.call FOLDER`.
+cachew_operators.call DESCRIPTOR`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ import importlib.util
 import inspect
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from cachew_core.errors import SettingsError
-
-_CALL = "call.json"
-_RESULT = "result.json"
 
 logger = logging.getLogger(__name__)
 
@@ -122,8 +120,13 @@ def own_import_roots() -> list[str]:
     ]
 
 
-def write_call(call: Call, folder: Path) -> None:
+def write_call(call: Call, exchange: BinaryIO) -> None:
     """Lays a call down for the process that makes it.
+
+    Args:
+        call: the call.
+        exchange: an open file that the other process inherits. It needs no name, so it can't be
+            left behind by anybody.
 
     Raises:
         SettingsError: an argument is not JSON.
@@ -135,13 +138,24 @@ def write_call(call: Call, folder: Path) -> None:
             f"op_args and op_kwargs of {call.function} must be JSON (text, numbers, lists, dicts), "
             f"and are not: {error}"
         ) from error
-    (folder / _CALL).write_text(text)
+    _replace(exchange, text)
 
 
-def read_result(folder: Path) -> Any:
+def read_result(exchange: BinaryIO) -> Any:
     """What the function returned; None where that was None or not JSON."""
-    path = folder / _RESULT
-    return json.loads(path.read_text()) if path.exists() else None
+    return json.loads(_content(exchange) or "null")
+
+
+def _content(exchange: BinaryIO) -> str:
+    exchange.seek(0)
+    return exchange.read().decode()
+
+
+def _replace(exchange: BinaryIO, text: str) -> None:
+    exchange.seek(0)
+    exchange.truncate()
+    exchange.write(text.encode())
+    exchange.flush()
 
 
 def _load(call: Call) -> Callable[..., Any]:
@@ -163,23 +177,28 @@ def _load_file(file: str) -> ModuleType:
     return module
 
 
-def _write_result(result: Any, folder: Path, *, function: str) -> None:
+def _as_json(result: Any, *, function: str) -> str:
     try:
-        text = json.dumps(result)
+        return json.dumps(result)
     except (TypeError, ValueError) as error:
         logger.warning(
             "What %s returned is not passed on, since it is not JSON: %s", function, error
         )
-        return
-    (folder / _RESULT).write_text(text)
+        return ""
 
 
 def main() -> None:
-    """Makes the call that lies in the folder named on the command line; leaves the result there."""
+    """Makes the call that lies in the file with the given descriptor; leaves the result there."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    folder = Path(sys.argv[1])
-    call = Call(**json.loads((folder / _CALL).read_text()))
-    _write_result(_load(call)(*call.args, **call.kwargs), folder, function=call.function)
+    descriptor = int(sys.argv[1])
+    # Not for the processes that the training may start.
+    os.set_inheritable(descriptor, False)
+    with open(descriptor, "r+b") as exchange:
+        call = Call(**json.loads(_content(exchange)))
+        # Emptied first: a training that leaves by itself with exit code 0 has no result.
+        _replace(exchange, "")
+        result = _load(call)(*call.args, **call.kwargs)
+        _replace(exchange, _as_json(result, function=call.function))
 
 
 if __name__ == "__main__":

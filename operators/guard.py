@@ -57,6 +57,8 @@ class Guard:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            # What the task gave to this process on purpose is for the command.
+            close_fds=False,
             start_new_session=True,
         ) as process:
             assert process.stdout is not None

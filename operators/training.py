@@ -10,7 +10,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowException, context_to_airflow_vars
 
@@ -108,19 +108,19 @@ class CachewTrainingOperator(CachewOperator):
             SettingsError: an argument can't be used.
             ServiceError: the service is not there.
         """
-        with tempfile.TemporaryDirectory(prefix="cachew-training-") as folder:
-            command = self._command_line(Path(folder))
-            tail: deque[str] = deque(maxlen=_TAIL_LINES)
-            code = self._run(command, self._environment(context), tail)
+        tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        with tempfile.TemporaryFile() as exchange:
+            command = self._command_line(exchange)
+            code = self._run(command, self._environment(context), exchange.fileno(), tail)
             self._refuse_if_killed()
             if code:
                 raise AirflowException(
                     f"the training of task {self.task_id} {_describe(code)}; "
                     "the end of its output:\n" + "\n".join(tail)
                 )
-            return read_result(Path(folder))
+            return read_result(exchange) if self.python_callable is not None else None
 
-    def _command_line(self, folder: Path) -> list[str]:
+    def _command_line(self, exchange: BinaryIO) -> list[str]:
         if (self.python_callable is None) == (self.command is None):
             raise SettingsError(f"task {self.task_id}: give one of python_callable and command")
         if self.python_callable is None:
@@ -131,9 +131,10 @@ class CachewTrainingOperator(CachewOperator):
             kwargs=self.op_kwargs or {},
             import_roots=[*([self.cwd] if self.cwd else []), *own_import_roots()],
         )
-        write_call(call, folder)
+        write_call(call, exchange)
         # -P: a module that lies in the working directory must not stand in for one of Python's.
-        return [self.python or sys.executable, "-P", "-m", "cachew_operators.call", str(folder)]
+        call_it = ["-P", "-m", "cachew_operators.call", str(exchange.fileno())]
+        return [self.python or sys.executable, *call_it]
 
     def _environment(self, context: Context) -> dict[str, str]:
         return {
@@ -145,7 +146,9 @@ class CachewTrainingOperator(CachewOperator):
             **{name: str(value) for name, value in (self.env or {}).items()},
         }
 
-    def _run(self, command: list[str], environment: dict[str, str], tail: deque[str]) -> int:
+    def _run(
+        self, command: list[str], environment: dict[str, str], exchange: int, tail: deque[str]
+    ) -> int:
         if self.cwd and not Path(self.cwd).is_dir():
             raise SettingsError(f"task {self.task_id}: cwd {self.cwd!r} is no folder")
         guard = ["-P", "-m", "cachew_operators.guard", str(self.kill_grace_s)]
@@ -156,6 +159,7 @@ class CachewTrainingOperator(CachewOperator):
             stderr=subprocess.STDOUT,
             cwd=self.cwd,
             env=environment,
+            pass_fds=[exchange],
             start_new_session=True,
             encoding="utf-8",
             errors="replace",

@@ -235,10 +235,15 @@ task.execute({{}})
 def test_a_training_ends_when_the_tasks_process_is_told_to_end_or_is_killed(
     tmp_path: Path, eventually: Callable[..., None], how: signal.Signals
 ) -> None:
-    with subprocess.Popen([sys.executable, "-c", TASK_PROCESS], cwd=tmp_path) as process:
+    process = subprocess.Popen([sys.executable, "-c", TASK_PROCESS], cwd=tmp_path)
+    try:
         eventually((tmp_path / "leader").exists, "the training runs")
         process.send_signal(how)
-    assert process.returncode == (1 if how == signal.SIGTERM else -signal.SIGKILL)
+        code = process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+    assert code == (1 if how == signal.SIGTERM else -signal.SIGKILL)
     pids = pids_in(tmp_path)
     eventually(lambda: not any(map(is_alive, pids)), "the training ended")
 
