@@ -49,7 +49,7 @@ def killed_while_starting(task: CachewServiceOperator) -> Iterator[None]:
     """Kills the task, from another thread, once its service is being started."""
 
     def kill() -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not cluster.list_services() and time.monotonic() < deadline:
             time.sleep(0.05)
         task.on_kill()

@@ -177,7 +177,7 @@ def killed_when(task: CachewTrainingOperator, file: Path) -> Iterator[None]:
     """Kills the task, from another thread, once the training has made a file."""
 
     def kill() -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not file.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         task.on_kill()
