@@ -143,7 +143,7 @@ class EpochService:
         self._settle(epoch)
         if reader.stock_id is not None and epoch.generation is not None:
             release = stock_pb2.ReleaseIterationClientRequest(iteration_client_id=reader.stock_id)
-            with contextlib.suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
+            with contextlib.suppress(grpc.aio.AioRpcError, ServiceError):
                 await epoch.generation.call("ReleaseIterationClient", release.SerializeToString())
 
     def measured(self, reader: Reader, metrics: cachew_pb2.EpochMetrics) -> None:
@@ -206,7 +206,7 @@ async def _is_finished(reader: Reader) -> bool:
     beat = stock_pb2.ClientHeartbeatRequest(iteration_client_id=reader.stock_id)
     try:
         answer = await reader.epoch.generation.call("ClientHeartbeat", beat.SerializeToString())
-    except (grpc.aio.AioRpcError, grpc.aio.UsageError):
+    except (grpc.aio.AioRpcError, ServiceError):
         return False
     return bool(stock_pb2.ClientHeartbeatResponse.FromString(answer).iteration_finished)
 

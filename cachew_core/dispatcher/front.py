@@ -205,6 +205,8 @@ def _answering(handler: Handler) -> Handler:
             return await handler(request, context)
         except _RefusedError as refusal:
             await context.abort(refusal.code, str(refusal))
+        except CachewError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except grpc.aio.AioRpcError as error:
             await context.abort(
                 error.code(), error.details() or "the stock dispatch server refused the call"

@@ -18,6 +18,7 @@ import grpc
 
 from cachew_core import stock
 from cachew_core.dispatcher.pool import Assignment, AssignmentState
+from cachew_core.errors import ServiceError
 from cachew_core.ports import PortPool
 from cachew_core.proto import cachew_pb2, stock_pb2
 from cachew_core.rpc import STOCK_CHANNEL_OPTIONS
@@ -95,11 +96,25 @@ class Generation:
             self.lost.append(assignment)
 
     async def call(self, method: str, request: bytes) -> bytes:
-        """One call to the stock server, as bytes."""
+        """One call to the stock server, as bytes.
+
+        Raises:
+            ServiceError: the server was stopped before or while it answered.
+            grpc.aio.AioRpcError: it refused.
+        """
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(
             DISPATCHER_SERVICE + method
         )
-        return await call(request)
+        try:
+            return await call(request)
+        except (asyncio.CancelledError, grpc.aio.UsageError) as error:
+            # A closed channel cancels its calls. Passed on, that would end our caller's handler
+            # without an answer, and a trainer would wait for it for ever.
+            if self._server is not None:
+                raise
+            raise ServiceError(
+                f"job {self.job.name!r} ended, so nothing reads it any more"
+            ) from error
 
     async def open_iteration(
         self,
