@@ -1,14 +1,18 @@
 """What a trainer's iterators cost it in waiting, measured in the graph: no Python runs per element.
 
 The dataset is zipped behind a source whose element, the time, is made when the trainer asks; one
-map behind both sees when the answer is there. Each iterator writes running totals into a row of its
-own of one variable, which a thread reads now and then. A new iterator takes the next row when it is
-first asked, just before it opens its epoch, so that rows and epochs are counted alike; one that is
-made and never asked takes no row and opens no epoch.
+map behind both sees when the answer is there. Each iterator keeps running totals in lines of its
+own of one variable, which a thread reads now and then. A new iterator takes the next ones when it
+is first asked, just before it opens its epoch, so that they and epochs are counted alike; one that
+is made and never asked takes none and opens no epoch.
+
+Every operator in that map costs the trainer some microseconds an element, so totals are only added
+to and never read in it.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +20,16 @@ import tensorflow as tf
 
 from cachew_core import stock
 
-ROWS = 256
+ITERATORS = 256
 """Iterators whose totals are kept; the next one overwrites the oldest. Far more than are open at
 one time.
 """
 
-_NUMBER, _ELEMENTS, _WAITED, _OPENED, _FIRST, _LAST, _COLUMNS = range(7)
+# The lines of one iterator, two numbers each.
+_START, _SUMS, _ENDS, _LINES = range(4)
+"""(its number, when it was opened); (elements, seconds waited); (last answer's time, first's with a
+minus, so that one maximum serves both).
+"""
 
 _UNUSED = -1.0
 
@@ -52,8 +60,8 @@ class IteratorMeter:
     """
 
     def __init__(self) -> None:
-        unused = tf.fill([ROWS, _COLUMNS], tf.constant(_UNUSED, tf.float64))
-        self._rows = stock.cpu_variable(unused)
+        unused = tf.fill([ITERATORS * _LINES, 2], tf.constant(_UNUSED, tf.float64))
+        self._lines = stock.cpu_variable(unused)
         self._opened = stock.cpu_variable(tf.constant(0, tf.int64))
 
     def attach(self, dataset: tf.data.Dataset, *, passes: int = 1) -> tf.data.Dataset:
@@ -62,7 +70,7 @@ class IteratorMeter:
         Args:
             dataset: one iterator over it is one pass.
             passes: how many passes one iterator over the result makes; -1 is without end. Each has
-                a row.
+                totals of its own.
         """
         starts = tf.data.Dataset.from_tensors(0).repeat(passes)
         measured = starts.flat_map(lambda _: self._measured_pass(dataset))
@@ -73,46 +81,58 @@ class IteratorMeter:
 
     def _measured_pass(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         # Each function in here takes some milliseconds at an iterator's start: two is the least.
-        row = self._open_row()
+        opened = tf.timestamp()
+        sums, ends = self._open_lines(opened)
         asks = tf.data.Dataset.from_tensors(0).repeat()
         asked = stock.sequential_map(asks, lambda _: tf.timestamp())
-        answered = tf.data.Dataset.zip((asked, dataset))
-        return stock.sequential_map(answered, lambda *pair: self._add(row, *pair))
+        # The first answer was asked for when the lines were taken: between lies the hand-shake.
+        requests = tf.data.Dataset.from_tensors(opened).concatenate(asked)
+        answered = tf.data.Dataset.zip((requests, dataset))
+        return stock.sequential_map(answered, lambda *pair: self._add(sums, ends, *pair))
 
-    def _open_row(self) -> tf.Tensor:
+    def _open_lines(self, opened: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Takes the next iterator's lines; returns the places of those that elements change."""
         number = self._opened.assign_add(1) - 1
-        row = tf.cast(number % ROWS, tf.int32)
-        start = tf.stack([tf.cast(number, tf.float64), 0.0, 0.0, tf.timestamp(), 0.0, 0.0])
-        tf.raw_ops.ResourceScatterUpdate(resource=self._rows.handle, indices=row, updates=start)
-        return row
+        line = tf.cast(number % ITERATORS, tf.int32) * _LINES
+        never = tf.constant(-math.inf, tf.float64)
+        start = tf.stack([tf.cast(number, tf.float64), opened, 0.0, 0.0, never, never])
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=self._lines.handle,
+            indices=line + tf.range(_LINES),
+            updates=tf.reshape(start, [_LINES, 2]),
+        )
+        return line + _SUMS, line + _ENDS
 
-    def _add(self, row: tf.Tensor, request: tf.Tensor, element: Any) -> Any:
+    def _add(self, sums: tf.Tensor, ends: tf.Tensor, request: tf.Tensor, element: Any) -> Any:
         answer = tf.timestamp()
-        number, elements, waited, opened, first, _ = tf.unstack(tf.gather(self._rows, row))
-        is_first = tf.equal(elements, 0)
-        # The first answer was asked for when the row was opened: between lies the hand-shake.
-        request = tf.where(is_first, opened, request)
-        first = tf.where(is_first, answer, first)
-        totals = tf.stack([number, elements + 1, waited + answer - request, opened, first, answer])
-        tf.raw_ops.ResourceScatterUpdate(resource=self._rows.handle, indices=row, updates=totals)
+        lines = self._lines.handle
+        tf.raw_ops.ResourceScatterAdd(
+            resource=lines, indices=sums, updates=tf.stack([1.0, answer - request])
+        )
+        tf.raw_ops.ResourceScatterMax(
+            resource=lines, indices=ends, updates=tf.stack([answer, -answer])
+        )
         return element
 
     def read(self) -> list[IteratorTotals]:
-        """The totals of all iterators that have a row, in the order in which they were opened."""
-        rows = self._rows.read_value().numpy()
-        return [_totals(row) for row in sorted(rows.tolist()) if row[_NUMBER] != _UNUSED]
+        """The totals of all iterators that have lines, in the order in which they were opened."""
+        lines = self._lines.read_value().numpy().reshape([ITERATORS, _LINES, 2]).tolist()
+        used = (own for own in lines if own[_START][0] != _UNUSED)
+        return [_totals(own) for own in sorted(used)]
 
 
-def _totals(row: list[float]) -> IteratorTotals:
-    elements = int(row[_ELEMENTS])
-    if not elements:
-        return IteratorTotals(iterator=int(row[_NUMBER]), elements=0, wait_s=0, step_s=0, span_s=0)
+def _totals(lines: list[list[float]]) -> IteratorTotals:
+    number, opened = lines[_START]
+    elements, waited = lines[_SUMS]
+    last, minus_first = lines[_ENDS]
+    if math.isinf(last):
+        return IteratorTotals(iterator=int(number), elements=0, wait_s=0, step_s=0, span_s=0)
     # The clock is the system's, which can be set back.
-    waited = max(row[_WAITED], 0.0)
+    waited = max(waited, 0.0)
     return IteratorTotals(
-        iterator=int(row[_NUMBER]),
-        elements=elements,
+        iterator=int(number),
+        elements=int(elements),
         wait_s=waited,
-        step_s=max(row[_LAST] - row[_OPENED] - waited, 0.0),
-        span_s=max(row[_LAST] - row[_FIRST], 0.0),
+        step_s=max(last - opened - waited, 0.0),
+        span_s=last + minus_first,
     )

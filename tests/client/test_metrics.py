@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from cachew_core import stock
-from cachew_core.client.metrics import ROWS, IteratorMeter
+from cachew_core.client.metrics import ITERATORS, IteratorMeter
 
 
 def test_time_outside_counts_as_step_and_time_inside_as_wait() -> None:
@@ -87,12 +87,12 @@ def test_an_iterator_that_is_never_asked_opens_nothing() -> None:
     assert len(meter.read()) == 1
 
 
-def test_more_passes_than_rows_overwrite_the_oldest() -> None:
+def test_more_passes_than_are_kept_overwrite_the_oldest() -> None:
     meter = IteratorMeter()
-    for _ in meter.attach(tf.data.Dataset.range(1), passes=ROWS + 3):
+    for _ in meter.attach(tf.data.Dataset.range(1), passes=ITERATORS + 3):
         pass
     numbers = [totals.iterator for totals in meter.read()]
-    assert numbers == list(range(3, ROWS + 3))
+    assert numbers == list(range(3, ITERATORS + 3))
 
 
 def test_iterators_in_several_threads_do_not_disturb_each_other() -> None:
