@@ -15,6 +15,9 @@ import pytest
 from cachew_core.cluster import down, list_services
 
 ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 540
+"""Five processes import TensorFlow, which takes minutes on a busy machine."""
+
 CASE = "int64 elements, 1 worker"
 
 
@@ -34,7 +37,7 @@ def bench(*flags: str, report: Path) -> subprocess.CompletedProcess[str]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=280,
+            timeout=TIMEOUT_S,
         )
     finally:
         for service in list_services():
@@ -49,6 +52,7 @@ def processes_with(text: str) -> list[psutil.Process]:
     ]
 
 
+@pytest.mark.timeout(TIMEOUT_S + 60)
 def test_a_quick_benchmark_prints_a_table_and_writes_json(home: Path, tmp_path: Path) -> None:
     before = set(processes_with("benchmarks.stock_process"))
     path = tmp_path / "reports" / "bench.json"
