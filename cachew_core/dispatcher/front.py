@@ -16,7 +16,7 @@ import grpc
 
 from cachew_core.dispatcher.epochs import EpochService
 from cachew_core.dispatcher.generation import DISPATCHER_SERVICE, stock_metadata
-from cachew_core.dispatcher.jobs import Client, JobBook, Reader
+from cachew_core.dispatcher.jobs import Client, EpochState, JobBook, Reader
 from cachew_core.errors import CachewError
 from cachew_core.proto import stock_pb2
 
@@ -143,6 +143,10 @@ class Front(grpc.GenericRpcHandler):
         if reader.epoch.failure:
             reader.told_of_end = True
             raise _RefusedError(grpc.StatusCode.FAILED_PRECONDITION, reader.epoch.failure)
+        if reader.epoch.state is EpochState.FINISHED:
+            # It still reads what it has buffered, while the stock server may have ended.
+            self._epochs.finish(reader)
+            return stock_pb2.ClientHeartbeatResponse(iteration_finished=True).SerializeToString()
         assert reader.stock_id is not None
         assert reader.epoch.generation is not None
         beat.iteration_client_id = reader.stock_id

@@ -156,7 +156,7 @@ def test_record_files_are_read_once_each_and_shared_evenly(
 
 @pytest.mark.parametrize("compression", [None, "AUTO", "SNAPPY"])
 def test_compression_changes_nothing(four_workers: RealService, compression: str | None) -> None:
-    dataset = rows().batch(64)
+    dataset = rows()
     served = dataset.apply(
         cachew.distribute(service=four_workers.endpoint, compression=compression)
     )
