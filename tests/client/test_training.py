@@ -1,12 +1,16 @@
 """What trainers do with the dataset: loops, Keras, checkpoints, strategies, on a real service."""
 
 import gc
+import json
+import os
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import keras
@@ -214,3 +218,52 @@ def test_a_mirrored_strategy_gets_every_example_once_in_every_way(running: RealS
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=False
     )
     assert result.stdout.endswith("all right\n"), result.stderr[-3000:]
+
+
+WORKER_OF_TWO = """
+    import tensorflow as tf
+    import cachew_core as cachew
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+    def dataset(context):
+        x = tf.data.Dataset.range(64).map(lambda i: tf.cast(i, tf.float32)[None])
+        return x.batch(8).repeat().apply(cachew.distribute({endpoint!r}, "two trainers"))
+
+    @tf.function
+    def step(x):
+        def replica(x):
+            total = tf.reduce_sum(x)
+            return tf.distribute.get_replica_context().all_reduce("sum", total)
+        return strategy.run(replica, args=(x,))
+
+    iterator = iter(strategy.distribute_datasets_from_function(dataset))
+    print([float(step(next(iterator))) for _ in range(8)])
+"""
+
+
+def test_two_trainers_in_step_share_a_job_and_exit_in_the_middle_of_it(
+    running: RealService,
+) -> None:
+    script = textwrap.dedent(WORKER_OF_TWO).format(endpoint=running.endpoint)
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        cluster = {"worker": [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]}
+    trainers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env={**os.environ, "TF_CONFIG": json.dumps({"cluster": cluster, "task": task})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for task in ({"type": "worker", "index": 0}, {"type": "worker", "index": 1})
+    ]
+    try:
+        outputs = [trainer.communicate(timeout=240) for trainer in trainers]
+    finally:
+        for trainer in trainers:
+            trainer.kill()
+            trainer.wait()
+    assert [trainer.returncode for trainer in trainers] == [0, 0], outputs[0][1][-3000:]
+    assert outputs[0][0] == outputs[1][0]
