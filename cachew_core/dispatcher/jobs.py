@@ -72,6 +72,7 @@ class Client:
     Attributes:
         connected: from its registration to its stream's end; a trainer that was killed loses it at
             once.
+        streams: open ones; one that broke may end after the next has begun.
         seen_at: monotonic seconds of its last sign of life.
     """
 
@@ -81,6 +82,7 @@ class Client:
     pid: int
     seen_at: float
     connected: bool = True
+    streams: int = 0
     readers: dict[int, Reader] = field(default_factory=dict)  # by iterator
     opened: int = 0
     notices: list[cachew_pb2.ClientNotice] = field(default_factory=list)

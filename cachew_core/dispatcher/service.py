@@ -115,6 +115,7 @@ class DispatcherService(cachew_pb2_grpc.DispatcherServicer):
         client = self._find_client((await anext(request_iterator)).hello)
         if client is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "the service does not know this client")
+        client.streams += 1
         client.connected = True
         incoming = asyncio.ensure_future(self._listen_to_client(client, request_iterator))
         try:
@@ -125,7 +126,8 @@ class DispatcherService(cachew_pb2_grpc.DispatcherServicer):
                 await asyncio.wait({incoming}, timeout=NOTICE_INTERVAL_S)
         finally:
             incoming.cancel()
-            client.connected = False
+            client.streams -= 1
+            client.connected = client.streams > 0
 
     def _find_client(self, hello: cachew_pb2.ClientHello) -> Client | None:
         job = self._scheduler.book.jobs.get(hello.job_id)
