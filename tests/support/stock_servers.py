@@ -69,7 +69,9 @@ class StockServers:
             dataset_id=dataset_id,
         )
         with grpc.insecure_channel(self.server.target.split("://")[1]) as channel:
-            call = channel.unary_unary("/tensorflow.data.DispatcherService/GetOrRegisterDataset")
+            call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                "/tensorflow.data.DispatcherService/GetOrRegisterDataset"
+            )
             call(request.SerializeToString(), timeout=30)
 
 
