@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from cachew_core import stock
 from cachew_core.pipeline.graph import MARK_PREFIX, DatasetGraph, user_name, value_of
+from cachew_core.pipeline.state import writes_state
 
 __all__ = ["fingerprint", "rename_functions"]
 
@@ -33,6 +34,9 @@ _PROCESS_ATTRS = frozenset(
 """Attributes that say how and under which name something runs, not what it computes. All that begin
 with "_"
 are of that kind, too."""
+
+_WAITING_OPS = frozenset({"Identity", "NoOp"})
+"""Operators that others wait for because they wait for something themselves."""
 
 
 def fingerprint(graph: DatasetGraph, element_spec: Any) -> str:
@@ -139,8 +143,28 @@ def _node_digest(
     if (entries := _table_entries(node, by_name)) is not None:
         return _digest(*parts, digests[_source(node.input[0])], entries)
     parts += [_reference(name, digests) for name in node.input if not name.startswith("^")]
-    parts += sorted(_reference(name, digests) for name in node.input if name.startswith("^"))
+    parts += sorted(_reference(name, digests) for name in _orderings(node, by_name))
     return _digest(*parts)
+
+
+def _orderings(node: Any, by_name: Mapping[str, Any]) -> list[str]:
+    """The control inputs that may order a change of state against something else.
+
+    Those between two reads are left out: Python came by reads in an order that can depend on the
+    process.
+    """
+    ordered = [name for name in node.input if name.startswith("^") and name[1:] in by_name]
+    if _may_write(node):
+        return ordered
+    return [
+        name
+        for name in ordered
+        if (source := by_name[name[1:]]).op in _WAITING_OPS or _may_write(source)
+    ]
+
+
+def _may_write(node: Any) -> bool:
+    return writes_state(node.op) or any(attr.HasField("func") for attr in node.attr.values())
 
 
 def _attr_digest(attr: Any, functions: Mapping[str, bytes]) -> bytes:

@@ -1,6 +1,8 @@
 """The trainer's half of exact batches: left-over rows of the workers become full batches.
 
-A `scan` carries the rows that don't fill a batch yet. Full batches pass by it as they are.
+Where nothing follows the batch, tf.data's own `rebatch` does it, which passes full batches on for
+some microseconds each. Else a `scan` carries the rows that don't fill a batch yet, and full batches
+pass by it as they are: some 100 microseconds of the trainer's CPU time each.
 Functions of the user's that follow the batch run here on merged batches only; each sits in a
 branch, as a call, so that a full batch costs the same however many operators they have.
 """
@@ -55,8 +57,13 @@ class Merge:
             element_spec: of the result; its flat tensors are `results`.
         """
         flat = stock.flat_specs(dataset.element_spec)
+        received = stock.Respecified(dataset, flat)
+        # `rebatch` may join rows of any two batches, so all rows must have one shape.
+        if self.suffix is None and all(row.shape.is_fully_defined() for row in self.rows):
+            batches = received.rebatch(self.size, drop_remainder=self.drop_remainder)
+            return stock.Respecified(batches, element_spec)
         end = stock.Respecified(tf.data.Dataset.from_tensors(nothing(flat)), flat)
-        ended = stock.Respecified(dataset, flat).concatenate(end)
+        ended = received.concatenate(end)
         scanned = ended.scan(nothing(batched(self.rows, None)), as_is(self._step))
         ready = scanned.filter(as_is(lambda whole, *_: whole))
         results = stock.sequential_map(ready, lambda _, *values: ensured(values, self.results))

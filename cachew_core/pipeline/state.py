@@ -13,7 +13,7 @@ from typing import Any
 
 from cachew_core.pipeline.graph import DatasetGraph
 
-__all__ = ["random_variables", "state_operators"]
+__all__ = ["random_variables", "state_operators", "writes_state"]
 
 _WRITES = re.compile(
     r"^(Assign\w*VariableOp|Resource(Scatter|Apply|SparseApply|StridedSliceAssign|Accumulator|CountUpTo)\w*"
@@ -41,13 +41,18 @@ _PASS_ON = frozenset(
 )
 
 
+def writes_state(op: str) -> bool:
+    """Whether an operator changes something that outlives its call, random streams left out."""
+    return _WRITES.match(op) is not None
+
+
 def state_operators(graph: DatasetGraph, node: Any) -> list[str]:
     """Operators by which functions of a dataset node carry state, random streams left out."""
     return [
         str(inner.op)
         for function in graph.reachable_functions([node])
         for inner in function.node_def
-        if _WRITES.match(inner.op) and not _is_seed_update(function, inner)
+        if writes_state(inner.op) and not _is_seed_update(function, inner)
     ]
 
 
