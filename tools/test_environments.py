@@ -24,7 +24,7 @@ class Environment:
 
     title: str
     folder: str
-    tests: str
+    tests: tuple[str, ...]
     peer: str | None = None
     """Folder of the environment that is the other side in tests of TensorFlow pairs."""
 
@@ -43,14 +43,14 @@ ENVIRONMENTS = (
     Environment(
         title="all in one (Airflow 3, TensorFlow 2.21)",
         folder=".venv",
-        tests="tests",
+        tests=("tests",),
         peer=".venvs/tf219",
     ),
-    Environment(title="Airflow 2.11", folder=".venvs/airflow2", tests="tests/airflow"),
+    Environment(title="Airflow 2.11", folder=".venvs/airflow2", tests=("tests/airflow",)),
     Environment(
         title="TensorFlow 2.19",
         folder=".venvs/tf219",
-        tests="tests/tf_pair",
+        tests=("tests/stock", "tests/tf_pair"),
         peer=".venv",
     ),
 )
@@ -84,7 +84,7 @@ def _run(environment: Environment) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         pytest = f"{environment.folder}/bin/pytest"
-        command = [pytest, environment.tests, f"--junit-xml={report}", *sys.argv[1:]]
+        command = [pytest, *environment.tests, f"--junit-xml={report}", *sys.argv[1:]]
         exit_code = subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode
         if not report.exists():
             return Outcome(exit_code=exit_code)
