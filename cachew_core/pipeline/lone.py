@@ -32,6 +32,9 @@ def paired(graph: DatasetGraph, spec: Any, restore: Restore) -> tuple[DatasetGra
     append(worker, lambda dataset: dataset.map(lambda element: (element, tf.constant(0, tf.int8))))
 
     def restore_pairs(dataset: tf.data.Dataset) -> tf.data.Dataset:
-        return restore(dataset.map(lambda element, companion: element))
+        # As flat tensors: a function would make a plain tensor of a ragged one of rank 0.
+        flat = stock.Respecified(dataset, stock.flat_specs(dataset.element_spec))
+        lone = stock.sequential_map(flat, lambda element, companion: element)
+        return restore(stock.Respecified(lone, spec))
 
     return worker, (spec, _COMPANION), restore_pairs
