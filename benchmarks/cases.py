@@ -1,8 +1,8 @@
 """What is compared: pipelines, how they are read, and what their ratios should be.
 
-Sources with many values hand them out like files do, 64 of them, so that a worker asks for a split
-now and then. Only the case of single values asks for one split an element on stock's side: it is
-the worst case for whoever stands between a worker and its dispatcher.
+Batches come from sources that are split like files are, of some tens of MiB each, so that their
+cases are about the way of the data: a worker asks for a split now and then. The case of single
+values asks stock for one split an element: it is about the splits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.reading import Epoch
 MIB = 1024 * 1024
 ROW_VALUES = 16 * 1024
 ROW_BYTES = 4 * ROW_VALUES
-FILES = 64
+FILES = 16
 FEW_ELEMENTS = 10
 STEP_S = 0.0009
 """With the loop and the timer's slack around it, about a millisecond an element."""
@@ -70,12 +70,12 @@ def all_cases(*, small: bool) -> list[Case]:
     cases = []
     for workers in WORKERS:
         cases += [
-            _batches(workers, batch_bytes=4 * MIB, epoch_bytes=24 * MIB if small else 384 * MIB),
-            _batches(workers, batch_bytes=MIB // 4, epoch_bytes=16 * MIB if small else 256 * MIB),
+            _batches(workers, batch_bytes=4 * MIB, epoch_bytes=24 * MIB if small else 640 * MIB),
+            _batches(workers, batch_bytes=MIB // 4, epoch_bytes=16 * MIB if small else 384 * MIB),
             _single_values(workers, values=256 if small else 5120),
         ]
         if workers == 2:
-            cases += [_epoch_start(workers), _client(workers, values=64 * (2 if small else 47))]
+            cases += [_epoch_start(workers), _client(workers, values=128 if small else 3008)]
     return cases
 
 
