@@ -235,7 +235,7 @@ def test_down_kills_processes_that_are_frozen(up: Up, nothing_left: Check) -> No
 def test_a_service_that_ends_by_itself_leaves_nothing(
     up: Up, nothing_left: Check, eventually: Check
 ) -> None:
-    record = up("one", first_client_timeout_s=1.5)
+    record = up("one", first_client_timeout_s=8)
     eventually(lambda: cluster.list_services() == [])
     eventually(lambda: not processes.is_alive(record.dispatcher_pid, record.dispatcher_started))
     nothing_left("one", record.endpoint)
