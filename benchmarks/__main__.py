@@ -47,7 +47,11 @@ def bench(
         typer.Option(help="Only cases whose name contains this text; may be given again."),
     ] = None,
     max_seconds: Annotated[
-        float, typer.Option(min=0, help="Most time for one case, in seconds.")
+        float,
+        typer.Option(
+            min=0,
+            help=f"Most time for one case, in seconds, once it has {Plan().least_pairs} pairs.",
+        ),
     ] = Plan().max_seconds,
     report: Annotated[Path, typer.Option(help="The JSON file to write.")] = Path(
         "reports/bench.json"
@@ -101,8 +105,8 @@ def _measure(
             if runs.pairs >= FEWEST_PAIRS:
                 ratio = runs.ratio()
                 note += f", {ratio.ratio:.3f} ± {100 * ratio.half_width:.1f} %"
-            share = seconds / plan.max_seconds if plan.max_seconds else 0
-            progress.update(current, completed=100 * min(share, 1), note=note)
+            shares = (1, runs.pairs / plan.least_pairs, seconds / (plan.max_seconds or 1))
+            progress.update(current, completed=100 * min(shares), note=note)
 
         def starting() -> None:
             progress.update(current, note="the services start")

@@ -72,7 +72,7 @@ def all_cases(*, small: bool) -> list[Case]:
         cases += [
             _batches(workers, batch_bytes=4 * MIB, epoch_bytes=24 * MIB if small else 640 * MIB),
             _batches(workers, batch_bytes=MIB // 4, epoch_bytes=16 * MIB if small else 384 * MIB),
-            _single_values(workers, values=256 if small else 5120),
+            _single_values(workers, values=256 if small else 2560),
         ]
         if workers == 2:
             cases += [_epoch_start(workers), _client(workers, values=128 if small else 3008)]

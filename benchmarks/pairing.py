@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from benchmarks.ratios import FEWEST_PAIRS, Interval, estimate
+from benchmarks.ratios import Interval, estimate
 
 
 class Stop(Enum):
@@ -29,8 +29,9 @@ class Plan:
     half_width: float = 0.02
     """Of the 95 % interval, as a share of the ratio."""
     least_pairs: int = 30
-    max_seconds: float = 120
-    """Ends it earlier, but not before there are enough pairs for an interval."""
+    """Not below `ratios.FEWEST_PAIRS`."""
+    max_seconds: float = 100
+    """With the least pairs and so much time spent, it ends however wide the interval is."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,8 +103,8 @@ def compare(
 
 
 def _stop(runs: Runs, seconds: float, plan: Plan) -> Stop | None:
-    if runs.pairs < FEWEST_PAIRS:
+    if runs.pairs < plan.least_pairs:
         return None
-    if runs.pairs >= plan.least_pairs and runs.ratio().half_width <= plan.half_width:
+    if runs.ratio().half_width <= plan.half_width:
         return Stop.PRECISE
     return Stop.TIME if seconds >= plan.max_seconds else None
