@@ -238,6 +238,7 @@ def test_a_service_that_ends_by_itself_leaves_nothing(
     record = up("one", first_client_timeout_s=8)
     eventually(lambda: cluster.list_services() == [])
     eventually(lambda: not processes.is_alive(record.dispatcher_pid, record.dispatcher_started))
+    eventually(lambda: not processes.is_alive(record.agent_pid, record.agent_started))
     nothing_left("one", record.endpoint)
 
 
