@@ -8,9 +8,12 @@ import grpc
 import pytest
 import tensorflow as tf
 
-from cachew_core import stock
+import cachew_core.stock
 from cachew_core.dispatcher.front import STOCK_VERSION
 from cachew_core.proto import stock_pb2
+
+stock: Any = cachew_core.stock
+"""Untyped here: what it imports for itself is what this looks at."""
 
 PRIVATE = [
     (tf.data.Dataset, "_variant_tensor"),
