@@ -187,7 +187,7 @@ def test_an_endless_pipeline_can_be_left_and_read_again(four_workers: RealServic
         assert Counter(int(i) for i in served.take(30)) == Counter({i: 3 for i in range(10)})
 
 
-def test_sixty_four_files_are_balanced_over_four_workers(four_workers: RealService) -> None:
+def test_sixty_four_files_come_once_each_from_four_workers(four_workers: RealService) -> None:
 
     files = tf.data.Dataset.from_tensor_slices([f"file-{i}" for i in range(64)])
     slow = files.map(lambda name: (name, tf.timestamp())).apply(cachew.sleep(20_000))
