@@ -28,7 +28,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: .venv/.ready ## Train on real photographs through a Kubeflow pipeline on this machine
@@ -73,6 +73,11 @@ format: $(READY) ## Format the code and mend what can be mended without thought
 .PHONY: bench
 bench: .venv/.ready ## Measure speed beside stock tf.data service
 	.venv/bin/python -m benchmarks
+
+.PHONY: bench-caching
+bench-caching: .venv/.ready ## Measure what storing data costs and pays
+	.venv/bin/python -m benchmarks caching
+	.venv/bin/python -m benchmarks autocaching
 
 .PHONY: docs
 docs: $(READY) ## Build the documentation into site/

@@ -1,35 +1,26 @@
-"""`make bench`, or `python -m benchmarks`: measures, shows progress, ends with a table and JSON."""
+"""`python -m benchmarks`: measures, shows progress, ends with a table and JSON."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks.pairing import Plan, Runs
-from benchmarks.ratios import FEWEST_PAIRS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.cases import Case
-    from benchmarks.report import BenchReport
-
-BUSY_LOAD = 0.5
-"""From this load average on, the machine does something else, too."""
-
-LEAST_WIDTH = 120
-"""Columns of the table, where it goes to a file."""
+from benchmarks.autocaching import autocaching
+from benchmarks.beside_stock import bench
+from benchmarks.caching import caching
+from benchmarks.scaling.autoscaling import autoscaling
+from benchmarks.scaling.cost import cost
+from benchmarks.scaling.joint import joint
+from benchmarks.scaling.simulate import simulate
+from benchmarks.scaling.starts import starts
+from benchmarks.scaling.tenancy import multi_tenancy
+from benchmarks.scaling.thresholds import thresholds
 
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "TF_CPP_MIN_LOG_LEVEL": "2",
-    # Both sides are on this machine: no proxy may stand between.
+    # All sides are on this machine: no proxy may stand between.
     "no_proxy": "localhost,127.0.0.1",
     "no_grpc_proxy": "localhost,127.0.0.1",
     # Our processes are paused while stock's run.
@@ -37,104 +28,23 @@ ENVIRONMENT = {
 }
 """Of this process and all that it starts; set before TensorFlow is imported."""
 
-
-def bench(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A few tiny epochs: shows that all works, not how fast.")
-    ] = False,
-    case: Annotated[
-        list[str] | None,
-        typer.Option(help="Only cases whose name contains this text; may be given again."),
-    ] = None,
-    max_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            help=f"Most time for one case, in seconds, once it has {Plan().least_pairs} pairs.",
-        ),
-    ] = Plan().max_seconds,
-    report: Annotated[Path, typer.Option(help="The JSON file to write.")] = Path(
-        "reports/bench.json"
-    ),
-) -> None:
-    """Measure Cachew's speed beside stock tf.data service, on this machine."""
-    os.environ.update(ENVIRONMENT)
-    # These import TensorFlow, for which `--help` need not wait.
-    from benchmarks import report as reports
-    from benchmarks.cases import all_cases
-    from cachew_components import stop_signals
-
-    cases = [each for each in all_cases(small=quick) if _is_wanted(each.name, case)]
-    if not cases:
-        raise typer.BadParameter(f"no case has {' or '.join(case or [])!r} in its name")
-    plan = Plan(max_seconds=max_seconds)
-    if quick:
-        plan = replace(plan, least_pairs=FEWEST_PAIRS, max_seconds=0)
-    console = Console()
-    if not console.is_terminal:
-        console.width = LEAST_WIDTH
-    with stop_signals.as_exception():
-        result = _measure(cases, plan, reports.new_report(quick=quick), report, console)
-    console.print(reports.table_of(result))
-    console.print(f"The same, with each run, is in {report}.")
-
-
-def _is_wanted(name: str, texts: list[str] | None) -> bool:
-    return not texts or any(text in name for text in texts)
-
-
-def _measure(
-    cases: Sequence[Case], plan: Plan, result: BenchReport, path: Path, console: Console
-) -> BenchReport:
-    """Runs the cases with their progress on the console; the file has what is done so far."""
-    from benchmarks import report as reports
-    from benchmarks.runner import run_cases
-
-    if result.load_average > BUSY_LOAD and not result.quick:
-        console.print(
-            f"[yellow]The load average is {result.load_average:.1f}: other programs are at work, "
-            "which makes the intervals wide."
-        )
-    with _progress(console) as progress:
-        bars = {case.name: progress.add_task(case.name, start=False, note="") for case in cases}
-        waiting = iter(bars.values())
-        progress.start_task(current := next(waiting))
-
-        def tell(runs: Runs, seconds: float) -> None:
-            note = f"{runs.pairs} pairs"
-            if runs.pairs >= FEWEST_PAIRS:
-                ratio = runs.ratio()
-                note += f", {ratio.ratio:.3f} ± {100 * ratio.half_width:.1f} %"
-            shares = (1, runs.pairs / plan.least_pairs, seconds / (plan.max_seconds or 1))
-            progress.update(current, completed=100 * min(shares), note=note)
-
-        def starting() -> None:
-            progress.update(current, note="the services start")
-
-        for done in run_cases(cases, plan, tell=tell, starting=starting):
-            progress.update(current, completed=100)
-            progress.stop_task(current)
-            result = result.model_copy(update={"cases": [*result.cases, done]})
-            reports.write(result, path)
-            current = next(waiting, current)
-            progress.start_task(current)
-    return result
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        SpinnerColumn(finished_text="[green]✓"),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-    )
+app = typer.Typer(add_completion=False)
+app.callback(invoke_without_command=True)(bench)
+app.command()(caching)
+app.command()(autocaching)
+app.command()(autoscaling)
+app.command()(simulate)
+app.command()(thresholds)
+app.command()(cost)
+app.command(name="multi_tenancy")(multi_tenancy)
+app.command()(joint)
+app.command()(starts)
 
 
 def main() -> None:
     """Runs the benchmarks' command line."""
-    typer.run(bench)
+    os.environ.update(ENVIRONMENT)
+    app()
 
 
 if __name__ == "__main__":

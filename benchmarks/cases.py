@@ -1,8 +1,9 @@
 """What is compared: pipelines, how they are read, and what their ratios should be.
 
-Batches come from sources that are split like files are, of some tens of MiB each, so that their
-cases are about the way of the data: a worker asks for a split now and then. The case of single
-values asks stock for one split an element: it is about the splits.
+Batches come from sources that are split like files are, as large as files of records usually are,
+and epochs take seconds: their cases are about the way of the data, and neither about splits, which
+a worker asks for now and then, nor about an epoch's start. The case of single values asks stock for
+one split an element: it is about the splits.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def all_cases(*, small: bool) -> list[Case]:
     cases = []
     for workers in WORKERS:
         cases += [
-            _batches(workers, batch_bytes=4 * MIB, epoch_bytes=24 * MIB if small else 640 * MIB),
-            _batches(workers, batch_bytes=MIB // 4, epoch_bytes=16 * MIB if small else 384 * MIB),
+            _batches(workers, batch_bytes=4 * MIB, epoch_bytes=24 * MIB if small else 2560 * MIB),
+            _batches(workers, batch_bytes=MIB // 4, epoch_bytes=16 * MIB if small else 1536 * MIB),
             _single_values(workers, values=256 if small else 2560),
         ]
         if workers == 2:

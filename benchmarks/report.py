@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
-from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-import psutil
-from pydantic import BaseModel, ConfigDict
 from rich import box
 from rich.table import Table
 
 from benchmarks.cases import Case
 from benchmarks.pairing import Comparison, Stop
 from benchmarks.ratios import Interval
-from cachew_core.version import __version__
+from benchmarks.record import Record, RunReport
 
 _CUT = "* the time was up before the interval was within 2 %"
 _TOO_SMALL = "the epochs were too small for these numbers to mean anything"
 
-_PACKAGES = ("tensorflow", "tensorflow-cpu", "grpcio", "numpy")
 
-
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class RatioReport(_Record):
+class RatioReport(Record):
     """A ratio and its 95 % interval."""
 
     ratio: float
@@ -37,7 +24,7 @@ class RatioReport(_Record):
     high: float
 
 
-class CaseReport(_Record):
+class CaseReport(Record):
     """One case."""
 
     name: str
@@ -50,13 +37,13 @@ class CaseReport(_Record):
     ours: float
     """Median of the figure."""
     stock: float
-    """The same, of stock's first run in each round."""
+    """The same, of stock's runs."""
     ratio: RatioReport
     """Ours / stock."""
     noise: RatioReport
     """Stock / stock."""
     pairs: int
-    """Of ours and stock, and as many of stock and stock."""
+    """Of ours and stock, and half as many of stock and stock."""
     stop: str
     """Why no further pair was measured."""
     bound: str
@@ -70,55 +57,12 @@ class CaseReport(_Record):
     ours_runs: list[float]
     """The figure of each run, in the order of the rounds."""
     stock_runs: list[float]
-    stock_again_runs: list[float]
 
 
-class BenchReport(_Record):
+class BenchReport(RunReport):
     """One run of the benchmarks."""
 
-    started: str
-    """Local time with its offset, ISO 8601."""
-    quick: bool
-    """The epochs were too small to measure anything."""
-    versions: dict[str, str]
-    cores: int
-    """That the benchmark and all services shared."""
-    processor: str
-    memory_bytes: int
-    load_average: float
-    """Over the minute before the start: much above 0, the machine was busy with other things."""
     cases: list[CaseReport]
-
-
-def new_report(*, quick: bool) -> BenchReport:
-    """A report without cases, made when the benchmark starts."""
-    return BenchReport(
-        started=datetime.now().astimezone().isoformat(timespec="seconds"),
-        quick=quick,
-        versions=_versions(),
-        cores=len(os.sched_getaffinity(0)),
-        processor=_processor(),
-        memory_bytes=psutil.virtual_memory().total,
-        load_average=os.getloadavg()[0],
-        cases=[],
-    )
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "cachew": __version__}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def report_case(
@@ -152,18 +96,11 @@ def report_case(
         stock_cpu_us_per_element=statistics.median(stock_cpu_us),
         ours_runs=runs.ours,
         stock_runs=runs.stock,
-        stock_again_runs=runs.stock_again,
     )
 
 
 def _ratio_report(interval: Interval) -> RatioReport:
     return RatioReport(ratio=interval.ratio, low=interval.low, high=interval.high)
-
-
-def write(report: BenchReport, path: Path) -> None:
-    """Writes it as JSON; the folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(report.model_dump_json(indent=2) + "\n")
 
 
 def table_of(report: BenchReport) -> Table:

@@ -50,6 +50,9 @@ class _StockProcess:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
+            # As ours run. Linux shares the cores out among sessions first: servers in the trainer's
+            # own session cost about 7 % less time than the same servers in one of their own.
+            start_new_session=True,
         )
 
     def order(self, line: str = "") -> None:
@@ -155,7 +158,8 @@ class Services:
 
     def datasets(self, case: Case) -> tuple[tf.data.Dataset, tf.data.Dataset]:
         """The case's pipeline, distributed by ours and by stock."""
-        distribute = cachew.distribute(service=self.ours.endpoint)
+        # Both sides have all workers, always.
+        distribute = cachew.distribute(service=self.ours.endpoint, scaling_policy="all")
         ours: tf.data.Dataset = case.pipeline().apply(distribute)
         return ours, self.stock.dataset(case.pipeline(), case.stock_api)
 
@@ -194,6 +198,7 @@ def both_services(workers: int) -> Iterator[Services]:
         record = up(
             name,
             workers=workers,
+            cache_policy="compute",
             idle_timeout_s=_IDLE_TIMEOUT_S,
             first_client_timeout_s=_IDLE_TIMEOUT_S,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import logging
 import os
@@ -17,10 +18,11 @@ from rich.console import Console
 from rich.live import Live
 
 from cachew_core import cluster, flags, tables
-from cachew_core.cluster.document import status_document
+from cachew_core.cache_commands import caches
 from cachew_core.cluster.runs import last_one_tidies_up
-from cachew_core.errors import CachewError, SettingsError
+from cachew_core.errors import CachewError, ServiceError, SettingsError
 from cachew_core.settings import AgentSettings, DispatcherSettings, LogSettings
+from cachew_core.status_document import status_document
 from cachew_core.version import __version__
 
 app = typer.Typer(
@@ -67,6 +69,8 @@ def _start_logging(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    # It tells of every part of its own that it loads.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 @app.command()
@@ -75,7 +79,25 @@ def up(
     workers: Annotated[
         int | None,
         typer.Option(
-            "--workers", metavar="N", help="How many workers. (default 2, or those it has)"
+            "--workers", metavar="N", help="How many workers, always. (default 2, or those it has)"
+        ),
+    ] = None,
+    min_workers: Annotated[
+        int | None,
+        typer.Option("--min-workers", metavar="N", help="The fewest workers. (default 1)"),
+    ] = None,
+    max_workers: Annotated[
+        int | None,
+        typer.Option(
+            "--max-workers",
+            metavar="N",
+            help="The most workers, when jobs want them; instead of --workers.",
+        ),
+    ] = None,
+    standby: Annotated[
+        int | None,
+        typer.Option(
+            "--standby", metavar="N", help="So many more are there than jobs want. (default 0)"
         ),
     ] = None,
     idle_timeout_s: Annotated[
@@ -98,6 +120,54 @@ def up(
     port: Annotated[
         int | None, typer.Option("--port", help="The dispatcher's port. (default a free one)")
     ] = None,
+    page_port: Annotated[
+        int | None,
+        typer.Option(
+            "--page-port", help="The port of its page and metrics; -1: none. (default a free one)"
+        ),
+    ] = None,
+    cache_policy: Annotated[
+        str | None,
+        typer.Option(
+            "--cache-policy",
+            metavar="POLICY",
+            help="What is stored: auto, compute, full, source, ... (default auto)",
+        ),
+    ] = None,
+    scaling_policy: Annotated[
+        str | None,
+        typer.Option(
+            "--scaling-policy",
+            metavar="POLICY",
+            help="How many workers a job gets: auto (as many as its trainers can use), all, "
+            "hill_climb. (default auto)",
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", metavar="NAME", help="Go on from this store. (default the service's name)"
+        ),
+    ] = None,
+    cache_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--cache-dir",
+            metavar="PLACE",
+            help="Where the cache lies: a folder, or gs://bucket/prefix. (default in the store's "
+            "folder)",
+        ),
+    ] = None,
+    cache_capacity_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--cache-capacity", metavar="BYTES", help="The most that is stored. (default no limit)"
+        ),
+    ] = None,
+    cache_needs_mount: Annotated[
+        bool | None,
+        typer.Option("--cache-needs-mount", help="Refuse a cache folder that is no mount."),
+    ] = None,
     ready_timeout_s: Annotated[
         float,
         typer.Option("--ready-timeout", metavar="SECONDS", help="How long the start may take."),
@@ -108,15 +178,28 @@ def up(
     record = cluster.up(
         name,
         workers=workers,
+        min_workers=min_workers,
+        max_workers=max_workers,
+        standby=standby,
         host=host,
         port=port,
+        page_port=page_port,
         idle_timeout_s=idle_timeout_s,
         first_client_timeout_s=first_client_timeout_s,
+        cache_policy=cache_policy,
+        scaling_policy=scaling_policy,
+        store=store,
+        cache_dir=cache_dir,
+        cache_capacity_bytes=cache_capacity_bytes,
+        cache_needs_mount=cache_needs_mount,
         ready_timeout_s=ready_timeout_s,
     )
     _errors.print(
-        f"service {name} runs with {record.workers} workers; end it with: cachew down {name}"
+        f"service {name} runs with {'up to ' if max_workers else ''}{record.workers} workers; end "
+        f"it with: cachew down {name}"
     )
+    if record.page:
+        _errors.print(f"its page: {record.page}")
     _errors.print(_OPEN_PORTS)
     _output.print(record.endpoint)
 
@@ -174,6 +257,40 @@ def _documents(service: str) -> Iterator[dict[str, Any]]:
         _pause(_WATCH_INTERVAL_S)
 
 
+@app.command()
+def explain(
+    service: Annotated[
+        str, typer.Argument(metavar="NAME", help="A service's name, or grpc://host:port.")
+    ],
+    job_name: Annotated[str, typer.Argument(metavar="JOB", help="A job's name, as in status.")],
+) -> None:
+    """Say what is stored for a job and how many workers it wants, and why."""
+    jobs = [job for job in _document(service)["jobs"] if job["job_name"] == job_name]
+    if not jobs:
+        raise ServiceError(
+            f"service {service!r} has no job {job_name!r}: see cachew status {service}"
+        )
+    _output.print(tables.explanation_view(jobs[-1]))
+
+
+@app.command()
+def scale(
+    service: Annotated[
+        str, typer.Argument(metavar="NAME", help="A service's name, or grpc://host:port.")
+    ],
+    job_name: Annotated[str, typer.Argument(metavar="JOB", help="A job's name, as in status.")],
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", metavar="N", help="How many. (default as its policy says)"),
+    ] = None,
+) -> None:
+    """Set how many workers a job gets, or give it back to its policy."""
+    cluster.scale(service, job_name, workers)
+
+
+app.add_typer(caches)
+
+
 @app.command("list")
 def list_services(as_json: Json = False) -> None:
     """List the services on this machine."""
@@ -192,8 +309,11 @@ def dispatcher(**given: Any) -> None:
     # TensorFlow reads these when it is imported. The GPUs are the trainer's.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # A pool of threads made at import would not live on in a forked process.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     from cachew_core.dispatcher import server
 
+    _show_stacks_when_asked()
     with last_one_tidies_up():
         server.run(settings)
     # All is done and nothing is left, but Python would take TensorFlow apart piece by piece: a
@@ -207,8 +327,14 @@ def worker(**given: Any) -> None:
     settings = AgentSettings.load(**given)
     from cachew_core.worker import agent
 
+    _show_stacks_when_asked()
     with last_one_tidies_up():
         agent.run(settings)
+
+
+def _show_stacks_when_asked() -> None:
+    """`kill -USR1` writes to the log what each thread does, even of a process that is stuck."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
 app.command()(flags.command_of(DispatcherSettings, dispatcher))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 __all__ = [
+    "CacheError",
     "CachewError",
     "CheckpointError",
+    "MetadataError",
     "PipelineError",
     "ServiceError",
     "ServiceUnavailableError",
@@ -35,6 +37,14 @@ class VersionMismatchError(CachewError):
 
 class ServiceError(CachewError, RuntimeError):
     """The service could not be started, stopped or found, or refused a request: it says why."""
+
+
+class CacheError(CachewError, RuntimeError):
+    """The cache can't be opened, read or written: mend what it says or set another `cache_dir`."""
+
+
+class MetadataError(CachewError, RuntimeError):
+    """The metadata store can't be opened, read or written: mend it or name another `store_url`."""
 
 
 class CheckpointError(CachewError, NotImplementedError):

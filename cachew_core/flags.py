@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
 
 _UNITS = {"_s": "SECONDS", "_bytes": "BYTES"}
@@ -49,10 +50,15 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
 
 
 def _type_of(field: FieldInfo) -> Any:
+    if get_origin(field.annotation) is Literal:
+        return field.annotation
+    if get_origin(field.annotation) is dict:
+        return str
     choices = [choice for choice in get_args(field.annotation) if choice is not type(None)]
     return choices[0] if choices else field.annotation
 
 
 def _help(field: FieldInfo) -> str:
     meaning = inspect.cleandoc(field.description or "").replace("`", "")
-    return meaning if field.default in (None, "") else f"{meaning} (default {field.default})"
+    told = field.default not in (None, "", PydanticUndefined)
+    return f"{meaning} (default {field.default})" if told else meaning

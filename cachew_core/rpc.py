@@ -42,6 +42,9 @@ SERVER_OPTIONS = (
     ("grpc.so_reuseport", 0),
 )
 
+NAMES = "/names"
+"""Behind a job's id: the stock dataset of the cache's files' names, for trainers that read them."""
+
 _ENDPOINT = re.compile(
     r"(?:grpc://)?(?P<address>(?:\[[0-9a-fA-F:]+\]|[^\[\]:/\s]+):(?P<port>\d{1,5}))/?"
 )

@@ -30,6 +30,12 @@ class ServiceRecord(BaseModel):
     agent_started: float
     machine: str = ""
     """Where its processes run: a state folder may be shared over a network."""
+    store: str = ""
+    cache_dir: str = ""
+    cache_policy: str = ""
+    scaling_policy: str = ""
+    page: str = ""
+    """Its address; empty: there is none."""
     boot_id: str = ""
     """Of that machine's operating system: after a reboot every pid means something else."""
 
@@ -45,12 +51,25 @@ def service_folder(name: str) -> Path:
     Raises:
         SettingsError: the name can't be a service's name.
     """
-    if not is_service_name(name):
-        raise SettingsError(
-            f"service name {name!r} can't be used: take 1 to 63 letters, digits, '.', '_' or '-', "
-            "with a letter or digit at both ends"
-        )
-    return LocalSettings.load().home / "services" / name
+    return LocalSettings.load().home / "services" / _checked("service", name)
+
+
+def store_folder(name: str) -> Path:
+    """The folder of what outlives local services, by the store's name (it need not exist).
+
+    Raises:
+        SettingsError: the name can't be a store's name.
+    """
+    return LocalSettings.load().home / "stores" / _checked("store", name)
+
+
+def _checked(what: str, name: str) -> str:
+    if is_service_name(name):
+        return name
+    raise SettingsError(
+        f"{what} name {name!r} can't be used: take 1 to 63 letters, digits, '.', '_' or '-', "
+        "with a letter or digit at both ends"
+    )
 
 
 def read_record(name: str) -> ServiceRecord | None:

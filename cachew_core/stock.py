@@ -6,14 +6,17 @@ TensorFlow version changes one. Importing this module imports TensorFlow.
 
 from __future__ import annotations
 
+import uuid
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-# The GraphDef and server messages have no public import path, only public functions that take them.
+# These messages have no public import path, only public functions and raw ops that take them.
 from tensorflow.core.framework import graph_pb2
-from tensorflow.core.protobuf import service_config_pb2
+from tensorflow.core.protobuf import data_service_pb2, service_config_pb2
 
 # `tf.data.experimental.service.from_dataset_id` leaves out `task_refresh_interval_hint_ms`, without
 # which an epoch ends up to 1 s late.
@@ -22,7 +25,8 @@ from tensorflow.python.data.experimental.ops import compression_ops, data_servic
 # A dataset op that has no Python class is wrapped by deriving from these.
 # `map_op` holds the map that runs its function on the thread that asks
 # (`use_inter_op_parallelism`).
-from tensorflow.python.data.ops import dataset_ops, iterator_ops, map_op
+# `structured_function` traces the function of an op that has no method of `tf.data.Dataset`.
+from tensorflow.python.data.ops import dataset_ops, iterator_ops, map_op, structured_function
 
 # Flat tensor specs of a nested element spec are what dataset nodes declare; no public function
 # gives them.
@@ -32,7 +36,8 @@ from tensorflow.python.data.util import structure
 # up in the context.
 from tensorflow.python.eager import context
 
-# `tf.Variable` in a strategy's scope is a mirrored one; this class is always the plain one.
+# `tf.Variable` in a strategy's scope is a mirrored one; this class is always the plain one. The
+# module also ends a resource with the Python object that holds it.
 from tensorflow.python.ops import resource_variable_ops
 
 # `encode_structure` turns an element spec into the bytes that stock keeps with a dataset.
@@ -89,9 +94,66 @@ def constants_of(dataset: tf.data.Dataset) -> Iterator[tf.Tensor]:
         yield from function.function.captured_inputs
 
 
+def save_dataset(
+    dataset: tf.data.Dataset,
+    path: str | tf.Tensor,
+    shard_of: Callable[..., tf.Tensor] | None = None,
+) -> tf.data.Dataset:
+    """The same elements, written to files while they pass.
+
+    `Dataset.save` is no pass-through, and stock's Python class of this op writes to `path` when it
+    is built.
+
+    Args:
+        dataset: its elements are flat tuples.
+        path: of a folder, which is made when an iterator is.
+        shard_of: gives an element's file number, a scalar int64, from its components; None: there
+            is one file.
+    """
+    spec = dataset.element_spec
+    function = structured_function.StructuredFunctionWrapper(
+        tf.autograph.experimental.do_not_convert(shard_of or _only_file), "save", dataset=dataset
+    ).function
+    variant = tf.raw_ops.SaveDatasetV2(
+        input_dataset=dataset._variant_tensor,
+        path=path,
+        shard_func_other_args=function.captured_inputs,
+        shard_func=function,
+        use_shard_func=shard_of is not None,
+        compression="",
+        output_types=structure.get_flat_tensor_types(spec),
+        output_shapes=structure.get_flat_tensor_shapes(spec),
+    )
+    return dataset_ops._VariantDataset(variant, spec)
+
+
+def _only_file(*_: tf.Tensor) -> tf.Tensor:
+    return tf.constant(0, tf.int64)
+
+
+def saved_elements(file: tf.Tensor, element_spec: Any) -> tf.data.Dataset:
+    """The elements in one file that `save_dataset` wrote, uncompressed.
+
+    Args:
+        file: its path, a scalar string.
+        element_spec: of the dataset that was saved.
+    """
+    variant = tf.raw_ops.SnapshotChunkDataset(
+        chunk_file=file,
+        compression="",
+        output_types=structure.get_flat_tensor_types(element_spec),
+        output_shapes=structure.get_flat_tensor_shapes(element_spec),
+    )
+    return dataset_ops._VariantDataset(variant, element_spec)
+
+
 def encode_element_spec(element_spec: Any) -> bytes:
     """An element spec as stock stores it with a dataset."""
-    return bytes(nested_structure_coder.encode_structure(element_spec).SerializeToString())
+    with warnings.catch_warnings():
+        # Of a None in the structure, which whoever reads this has imported with TensorFlow.
+        warnings.filterwarnings("ignore", "Encoding a StructuredValue with type tf.NoneTensorSpec")
+        encoded = nested_structure_coder.encode_structure(element_spec)
+    return bytes(encoded.SerializeToString())
 
 
 def compressed(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -108,6 +170,109 @@ def sequential_map(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf
     """
     plain = tf.autograph.experimental.do_not_convert(function)
     return map_op._MapDataset(dataset, plain, use_inter_op_parallelism=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """What passed a `timed` dataset, all iterators over it together.
+
+    Attributes:
+        elements: that came through, and errors in an element's place.
+        wait_s: whoever asked waited for them.
+        longest_s: the longest of these waits.
+    """
+
+    elements: int = 0
+    wait_s: float = 0.0
+    longest_s: float = 0.0
+
+
+class Passages:
+    """Where `timed` datasets under a `TimedPassages` keep their books, in C++; safe in all threads.
+
+    The public `tf.data.experimental.StatsAggregator` has left TensorFlow; its kernels have not.
+    """
+
+    def __init__(self) -> None:
+        with tf.init_scope(), tf.device("CPU:0"):
+            # Without a name of its own it would be that of all others.
+            self._handle = tf.raw_ops.StatsAggregatorHandle(shared_name=f"passages-{uuid.uuid4()}")
+        # The op's resource outlives its handle. TensorFlow ends those of its variables so.
+        self._deleter = resource_variable_ops.EagerResourceDeleter(self._handle, "CPU:0")
+
+    @property
+    def handle(self) -> tf.Tensor:
+        """The resource, as raw dataset ops take it."""
+        return self._handle
+
+    def read(self) -> dict[str, Passed]:
+        """What has passed so far, by tag."""
+        encoded = tf.raw_ops.StatsAggregatorSummary(iterator=self._handle).numpy()
+        return {
+            value.tag.removeprefix(_WAITS): Passed(
+                elements=int(value.histo.num),
+                wait_s=1e-6 * value.histo.sum,
+                longest_s=1e-6 * value.histo.max,
+            )
+            for value in tf.compat.v1.Summary.FromString(encoded).value
+            if value.tag.startswith(_WAITS)
+        }
+
+
+# Operators that the elements come from may keep books of their own in the same place.
+_WAITS = "cachew-waits:"
+
+
+class TimedPassages(UnaryUnchangedStructureDataset):
+    """The dataset, whose `timed` parts keep their books in `passages`, which it keeps alive."""
+
+    def __init__(self, input_dataset: tf.data.Dataset, passages: Passages) -> None:
+        self._passages = passages
+        variant = tf.raw_ops.SetStatsAggregatorDataset(
+            input_dataset=input_dataset._variant_tensor,
+            stats_aggregator=passages.handle,
+            tag="",
+            counter_prefix="",
+            **_flat(input_dataset),
+        )
+        super().__init__(input_dataset, variant)
+
+
+def timed(dataset: tf.data.Dataset, tag: tf.Tensor) -> tf.data.Dataset:
+    """The same elements; each one's wait is booked under `tag`, a scalar string, by C++ alone.
+
+    That costs a quarter of what one function an element costs. Needs a `TimedPassages` behind it.
+    """
+    variant = tf.raw_ops.LatencyStatsDataset(
+        input_dataset=dataset._variant_tensor, tag=_WAITS + tag, **_flat(dataset)
+    )
+    return dataset_ops._VariantDataset(variant, dataset.element_spec)
+
+
+def ending_with(dataset: tf.data.Dataset, at_end: Callable[[], Any]) -> tf.data.Dataset:
+    """The same elements; `at_end` makes its operators once, when the first one asks in vain."""
+
+    def nothing(_: tf.Tensor) -> tf.data.Dataset:
+        at_end()
+        return dataset.take(0)
+
+    tail = tf.data.Dataset.from_tensors(0).flat_map(
+        tf.autograph.experimental.do_not_convert(nothing)
+    )
+    # `Dataset.concatenate` compares the specs, and not every spec can be compared.
+    variant = tf.raw_ops.ConcatenateDataset(
+        input_dataset=dataset._variant_tensor,
+        another_dataset=tail._variant_tensor,
+        **_flat(dataset),
+    )
+    return dataset_ops._VariantDataset(variant, dataset.element_spec)
+
+
+def _flat(dataset: tf.data.Dataset) -> dict[str, Any]:
+    return {
+        "output_types": list(dataset._flat_types),
+        "output_shapes": list(dataset._flat_shapes),
+    }
 
 
 def cpu_variable(initial: tf.Tensor) -> tf.Variable:
@@ -153,18 +318,9 @@ class SleepDataset(UnaryUnchangedStructureDataset):
         variant = tf.raw_ops.SleepDataset(
             input_dataset=input_dataset._variant_tensor,
             sleep_microseconds=tf.constant(microseconds, tf.int64),
-            output_types=self._types(input_dataset),
-            output_shapes=self._shapes(input_dataset),
+            **_flat(input_dataset),
         )
         super().__init__(input_dataset, variant)
-
-    @staticmethod
-    def _types(dataset: tf.data.Dataset) -> list[tf.DType]:
-        return list(dataset._flat_types)
-
-    @staticmethod
-    def _shapes(dataset: tf.data.Dataset) -> list[tf.TensorShape]:
-        return list(dataset._flat_shapes)
 
 
 def service_dataset(
@@ -194,6 +350,69 @@ def service_dataset(
         task_refresh_interval_hint_ms=task_refresh_interval_ms,
         cross_trainer_cache=cross_trainer_cache,
         target_workers=target_workers,
+    )
+
+
+def service_elements(
+    *,
+    address: str,
+    dataset_id: str,
+    job_name: tf.Tensor,
+    element_spec: Any,
+    compressed: bool = False,
+    max_outstanding_requests: int | None = None,
+    task_refresh_interval_ms: int,
+) -> tf.data.Dataset:
+    """The stock client op for a graph in which each pass makes it anew, with a name of its own.
+
+    `service_dataset` would also look up, each time, whether elements come compressed.
+
+    Args:
+        address: `host:port` of the dispatcher.
+        dataset_id: of the registered dataset.
+        job_name: a scalar string.
+        element_spec: of its elements.
+        compressed: whether they come compressed.
+        max_outstanding_requests: None lets stock choose.
+        task_refresh_interval_ms: how often the dispatcher is asked for workers.
+    """
+    flat = flat_specs(element_spec)
+    sent = (tf.TensorSpec([], tf.variant),) if compressed else flat
+    unused = structured_function.StructuredFunctionWrapper(
+        lambda *components: components,
+        "service_elements",
+        input_structure=sent,
+    ).function
+    mode = data_service_pb2.ProcessingModeDef(
+        sharding_policy=data_service_pb2.ProcessingModeDef.DYNAMIC
+    )
+    variant = tf.raw_ops.DataServiceDatasetV4(
+        dataset_id=dataset_id,
+        processing_mode=mode.SerializeToString(),
+        address=address,
+        protocol="grpc",
+        job_name=job_name,
+        consumer_index=tf.constant(-1, tf.int64),
+        num_consumers=tf.constant(-1, tf.int64),
+        max_outstanding_requests=tf.constant(
+            tf.data.AUTOTUNE if max_outstanding_requests is None else max_outstanding_requests,
+            tf.int64,
+        ),
+        iteration_counter=tf.raw_ops.DummyIterationCounter(),
+        output_types=[spec.dtype for spec in sent],
+        output_shapes=[spec.shape for spec in sent],
+        uncompress_fn=unused,
+        task_refresh_interval_hint_ms=task_refresh_interval_ms,
+        # AUTO asks the service where its workers are.
+        target_workers="ANY",
+        uncompress=False,
+    )
+    received = dataset_ops._VariantDataset(variant, sent)
+    if not compressed:
+        return Respecified(received, element_spec)
+    return received.map(
+        lambda element: compression_ops.uncompress(element, output_spec=element_spec),
+        num_parallel_calls=tf.data.AUTOTUNE,
     )
 
 

@@ -25,6 +25,13 @@ def start(
     backend: str,
     idle_timeout_s: float,
     first_client_timeout_s: float,
+    max_workers: float = 0,
+    standby: float = 0,
+    scaling_policy: str = "",
+    cache_policy: str = "",
+    store: str = "",
+    usual_store: str = "",
+    cache_dir: str = "",
 ) -> ServiceRecord:
     """Stands a service up, or adopts the running one of that name.
 
@@ -33,9 +40,16 @@ def start(
     Args:
         name: the service's name.
         workers: how many workers; a whole number (kfp hands integers on as floats).
+        max_workers: if not 0, there are from `workers` to so many, as jobs want them.
+        standby: of these, so many more than jobs want.
+        scaling_policy: what decides how many a job wants that doesn't say; empty: the settings'.
         backend: one of `BACKENDS`.
         idle_timeout_s: the service ends itself after so long without a client.
         first_client_timeout_s: the same before the first client came.
+        cache_policy: what is stored of pipelines that don't say; empty: the settings'.
+        store: the name of what outlives the service; empty: the usual store's, or the service's.
+        usual_store: the store if none is named and no other service has this one; empty: none.
+        cache_dir: the folder of the cache, which is there; empty: the settings', or the store's.
 
     Raises:
         SettingsError: an argument can't be used.
@@ -43,13 +57,21 @@ def start(
     """
     _check_backend(backend)
     _refuse_a_pod_of_its_own()
-    count = whole_number("workers", workers)
+    count, most = whole_number("workers", workers), whole_number("max_workers", max_workers)
     with stop_signals.as_exception():
         return local.up(
             name,
-            workers=count,
+            workers=None if most else count,
+            min_workers=count if most else None,
+            max_workers=most or None,
+            standby=whole_number("standby", standby) or None,
+            scaling_policy=scaling_policy or None,
             idle_timeout_s=idle_timeout_s,
             first_client_timeout_s=first_client_timeout_s,
+            cache_policy=cache_policy or None,
+            store=store or None,
+            usual_store=usual_store or None,
+            cache_dir=cache_dir or None,
         )
 
 

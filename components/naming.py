@@ -12,6 +12,9 @@ import re
 
 from cachew_core.errors import SettingsError
 
+USUAL_STORE = "kubeflow-pipelines"
+"""What services that are named after a run store lies here, so that later runs find it."""
+
 MAX_CHARACTERS = 63
 DIGEST_CHARACTERS = 8
 

@@ -33,6 +33,12 @@ def CachewService(  # noqa: N802 - public names of components are capitalised in
     backend: Text = "local",
     idle_timeout_s: Seconds = 1800.0,
     first_client_timeout_s: Seconds = 21600.0,
+    max_workers: Whole = 0,
+    standby: Whole = 0,
+    scaling_policy: Text = "",
+    cache_policy: Text = "",
+    store: Text = "",
+    cache_dir: Text = "",
 ) -> dsl.PipelineTask:
     """A task that stands a Cachew service up, or adopts the running one of that name.
 
@@ -46,13 +52,29 @@ def CachewService(  # noqa: N802 - public names of components are capitalised in
         name: the service's name: 1 to 63 letters, digits, '.', '_' and '-', with a letter or digit
             at both ends.
             Empty: made from the run's name and id, so that runs at the same time don't collide.
-        workers: how many workers the service starts with.
+        workers: how many workers there are; the fewest of them, where there is a `max_workers`.
         backend: where the service's processes run. `local`, the only one so far: on the machine
             that runs the step, as `kfp.local` does. In a pod of its own a service would end with
             the step, so that is refused.
         idle_timeout_s: the service ends itself after so many seconds without a client.
         first_client_timeout_s: the same before the first client came (a GPU step may queue for
             hours).
+        max_workers: there are more than `workers` while jobs want them, up to so many. 0: always
+            `workers`.
+        standby: of these, so many more are there than jobs want.
+        scaling_policy: what decides how many workers a job wants whose `distribute` does not say:
+            `auto`, `rate_match`, `hill_climb`, `all`. Empty: the service's settings, where it is
+            `auto` unless set.
+        cache_policy: what is stored of pipelines whose `distribute` does not say: `auto` (what
+            pays), `compute` (nothing), `full` (what the pipeline gives), `source` (what its last
+            mark gives), ... Empty: the service's settings, where it is `auto` unless set.
+        store: what the service stores outlives it under this name, and the next run that gives the
+            name goes on from there. Empty: the service's name, or, where that is made from the run,
+            `kubeflow-pipelines`, so that each run starts from what earlier ones stored (a run that
+            comes while another one uses it gets an empty store).
+        cache_dir: a folder for the cache instead of the store's own, on a path that the service and
+            all its workers have in common, which must be there; or `gs://bucket/prefix`. Empty: the
+            service's settings.
     """
     task = cachew_service(
         name=name,
@@ -62,6 +84,12 @@ def CachewService(  # noqa: N802 - public names of components are capitalised in
         backend=backend,
         idle_timeout_s=idle_timeout_s,
         first_client_timeout_s=first_client_timeout_s,
+        max_workers=max_workers,
+        standby=standby,
+        scaling_policy=scaling_policy,
+        cache_policy=cache_policy,
+        store=store,
+        cache_dir=cache_dir,
     )
     return _configured(task, display_name="Start Cachew", component="service-launcher")
 

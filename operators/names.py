@@ -38,6 +38,11 @@ def valid_service_name(text: str) -> str:
         raise SettingsError(
             "service_name is empty: give the operator a name, or a template that renders to one"
         )
+    return valid_name(text)
+
+
+def valid_name(text: str) -> str:
+    """The same for any text that stands for a service or a store; it must not be empty."""
     try:
         service_folder(text)
     except SettingsError:

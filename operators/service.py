@@ -10,6 +10,7 @@ from cachew_core import cluster
 from cachew_core.errors import CachewError, ServiceError, SettingsError
 from cachew_core.service_record import ServiceRecord
 from cachew_operators.base import CachewOperator
+from cachew_operators.names import DEFAULT_SERVICE_NAME, valid_name
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -27,10 +28,25 @@ class CachewServiceOperator(CachewOperator):
     whole and one by one: ``operator.output["endpoint"]``.
 
     :param service_name: the service's name; templated. Default: one for each DAG run.
-    :param workers: how many workers; templated, so a text of digits will do.
+    :param workers: how many workers; the fewest of them, where there is a `max_workers`;
+        templated, so a text of digits will do.
+    :param max_workers: there are more than `workers` while jobs want them, up to so many;
+        templated. Default: always `workers`.
+    :param standby: of these, so many more are there than jobs want; templated. Default: its
+        settings.
+    :param scaling_policy: what decides how many workers a job wants whose `distribute` does not
+        say: ``auto``, ``rate_match``, ``hill_climb``, ``all``; templated. Default: its settings.
     :param idle_timeout_s: the service ends itself after so many seconds without a trainer. Default:
         its settings.
     :param first_client_timeout_s: the same before the first trainer came. Default: its settings.
+    :param cache_policy: what is stored of pipelines whose `distribute` does not say: ``auto``,
+        ``compute`` (nothing), ``full``, ``source``, ...; templated. Default: its settings.
+    :param store: what the service stores outlives it under this name, and the next service that is
+        given it goes on from there; templated. Default: where the service is named by its DAG run,
+        one of this DAG and task, so that each run starts from what earlier ones stored (a run that
+        comes while another one uses it gets an empty one); else the service's name.
+    :param cache_dir: a folder for the cache instead of the store's own, which must be there, or
+        `gs://bucket/prefix`. Templated. Default: its settings.
     :param startup_timeout_s: how many seconds the service may take until all workers are there.
     :param use_if_exists: adopt a running service of that name, as a retried task finds the one of
         its first try (True), or refuse (False).
@@ -42,16 +58,28 @@ class CachewServiceOperator(CachewOperator):
     template_fields: Sequence[str] = (
         "service_name",
         "workers",
+        "max_workers",
+        "standby",
+        "scaling_policy",
         "idle_timeout_s",
         "first_client_timeout_s",
+        "cache_policy",
+        "store",
+        "cache_dir",
     )
 
     def __init__(
         self,
         *,
         workers: int | str = 2,
+        max_workers: int | str | None = None,
+        standby: int | str | None = None,
+        scaling_policy: str | int | None = None,
         idle_timeout_s: float | str | None = None,
         first_client_timeout_s: float | str | None = None,
+        cache_policy: str | int | None = None,
+        store: str | None = None,
+        cache_dir: str | None = None,
         startup_timeout_s: float = 120,
         use_if_exists: bool = True,
         delete_on_error: bool = True,
@@ -60,12 +88,19 @@ class CachewServiceOperator(CachewOperator):
         # So that `operator.output["endpoint"]` works in a DAG.
         super().__init__(multiple_outputs=True, **kwargs)
         self.workers = workers
+        self.max_workers = max_workers
+        self.standby = standby
+        self.scaling_policy = scaling_policy
         self.idle_timeout_s = idle_timeout_s
         self.first_client_timeout_s = first_client_timeout_s
+        self.cache_policy = cache_policy
+        self.store = store
+        self.cache_dir = cache_dir
         self.startup_timeout_s = startup_timeout_s
         self.use_if_exists = use_if_exists
         self.delete_on_error = delete_on_error
         self._starting = False
+        self._named_by_run = self.service_name == DEFAULT_SERVICE_NAME
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Stands the service up.
@@ -100,13 +135,26 @@ class CachewServiceOperator(CachewOperator):
         return handle
 
     def _stand_up(self, name: str) -> ServiceRecord:
+        workers = _whole_number("workers", self.workers)
+        most = _whole_number("max_workers", self.max_workers)
         return cluster.up(
             name,
-            workers=_whole_number("workers", self.workers),
+            workers=workers if most is None else None,
+            min_workers=None if most is None else workers,
+            max_workers=most,
+            standby=_whole_number("standby", self.standby),
+            scaling_policy=_text(self.scaling_policy),
             idle_timeout_s=_seconds("idle_timeout_s", self.idle_timeout_s),
             first_client_timeout_s=_seconds("first_client_timeout_s", self.first_client_timeout_s),
+            cache_policy=_text(self.cache_policy),
+            store=_text(self.store),
+            usual_store=self._usual_store(),
+            cache_dir=_text(self.cache_dir),
             ready_timeout_s=self.startup_timeout_s,
         )
+
+    def _usual_store(self) -> str | None:
+        return valid_name(f"{self.dag_id}.{self.task_id}") if self._named_by_run else None
 
     def on_kill(self) -> None:
         """Takes down a service that is just being started; an adopted one is left alone."""
@@ -141,7 +189,19 @@ def _take_down_without_hiding(error: BaseException, name: str) -> None:
         error.add_note(f"service {name!r} could not be taken down afterwards: {second}")
 
 
-def _whole_number(parameter: str, value: int | str) -> int:
+def _text(value: str | int | None) -> str | None:
+    # Rendered as Python objects, a policy's number is one, and a store's name may be.
+    return None if _is_left_out(value) else str(value)
+
+
+def _is_left_out(value: object) -> bool:
+    # A template that renders None gives the text.
+    return value is None or value in ("", "None")
+
+
+def _whole_number(parameter: str, value: int | str | None) -> int | None:
+    if value is None or _is_left_out(value):
+        return None
     try:
         return int(value)
     except ValueError as error:
@@ -149,8 +209,7 @@ def _whole_number(parameter: str, value: int | str) -> int:
 
 
 def _seconds(parameter: str, value: float | str | None) -> float | None:
-    # A template that renders None gives the text.
-    if value is None or value in ("", "None"):
+    if value is None or _is_left_out(value):
         return None
     try:
         return float(value)

@@ -1,8 +1,9 @@
 """A small image classifier, trained on a dataset that a Cachew service prepares.
 
 `training_data` is an ordinary `tf.data` pipeline (read, decode, augment, batch) with two lines of
-Cachew in it: `mark` names a place where the service may cache, and `distribute` moves all the work
-before it onto the service's workers.
+Cachew in it: `distribute` moves all the work before it onto the service's workers, and `mark` names
+a place where they may store what they have done so far. It stands behind what is the same in every
+epoch and before what is random.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ def training_data(
     return (
         tf.data.Dataset.from_tensor_slices(list(files))
         .interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE)
-        .apply(cachew.mark(name="source_cache"))
         .shuffle(SHUFFLE_RECORDS)
         .map(_decode, num_parallel_calls=tf.data.AUTOTUNE)
+        .apply(cachew.mark("decoded"))
         .map(_augment, num_parallel_calls=tf.data.AUTOTUNE)
         .batch(batch_size)
         .apply(cachew.distribute(service=service, job_name=job_name))

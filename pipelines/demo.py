@@ -1,6 +1,9 @@
-"""`make demo`: the training pipeline on this machine, its progress, and a table of its epochs.
+"""`make demo`: the training pipeline twice on this machine, its progress, and a table of epochs.
 
-The pipeline runs in a process of its own, in its own session: kfp's and TensorFlow's output goes
+Each run has a service of its own. The first one stores decoded pictures, and the second one starts
+with them.
+
+A pipeline runs in a process of its own, in its own session: kfp's and TensorFlow's output goes
 to a log file, and Ctrl-C reaches only this process, which then ends the pipeline and the service
 in order, whatever step they were in.
 """
@@ -28,11 +31,16 @@ from rich.table import Table
 from cachew_components import stop_signals
 from cachew_core.cluster import down
 from cachew_core.errors import CachewError
-from cachew_core.service_record import service_folder
+from cachew_core.service_record import service_folder, store_folder
 from cachew_pipelines.step_progress import failure_in, watch
-from cachew_pipelines.training_report import LOCAL_REPORTS, TrainingReport
+from cachew_pipelines.training_report import LOCAL_REPORTS, DemoReport, TrainingReport
 
 BATCH_SIZE = 32
+CACHE_POLICY = "source"
+TITLES = (
+    "First run: a service that has nothing stored yet",
+    "Second run: another service on the same store",
+)
 STOP_DEADLINE_S = 20.0
 """How long the pipeline may take to end in order: its service takes up to 10 s."""
 IDLE_TIMEOUT_S = 300.0
@@ -42,12 +50,13 @@ EXIT_INTERRUPTED = 130
 """What shells give a command that Ctrl-C ended."""
 
 COLUMNS = (
+    "run",
     "epoch",
     "mode",
     "elements",
     "seconds",
-    "batch time",
-    "wait share",
+    "batch",
+    "wait",
     "workers",
     "accuracy",
 )
@@ -55,21 +64,34 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one demo does, and where."""
+    """What one run of the pipeline does, and where."""
 
-    service_name: str
+    name: str
+    """Of the store, and the beginning of the service's name."""
     workers: int
     epochs: int
     crops: int
     files: int
     folder: Path
-    """Gone at the end."""
+    """Of all runs together; gone at the end."""
+    number: int
+    """Of this run, from 1."""
     log: Path
+
+    @property
+    def service_name(self) -> str:
+        """The name of this run's service."""
+        return f"{self.name}-{self.number}"
 
     @property
     def outputs(self) -> Path:
         """What the pipeline's steps write."""
-        return self.folder / "outputs"
+        return self.folder / f"outputs-{self.number}"
+
+    @property
+    def cache(self) -> Path:
+        """What services store; the same for all runs."""
+        return self.folder / "cache"
 
     @property
     def batches_in_all(self) -> int:
@@ -87,6 +109,10 @@ class Plan:
             "crops": self.crops,
             "files": self.files,
             "idle-timeout-s": IDLE_TIMEOUT_S,
+            "data-dir": self.folder / "data",
+            "cache-policy": CACHE_POLICY,
+            "store": self.name,
+            "cache-dir": self.cache,
         }
         module = "cachew_pipelines.training_pipeline"
         flags = [f"--{name}={value}" for name, value in options.items()]
@@ -128,7 +154,8 @@ def run_pipeline(plan: Plan, console: Console) -> TrainingReport:
 def _start(plan: Plan) -> subprocess.Popen[bytes]:
     # kfp's steps leave temporary folders; here they go away with the rest.
     scratch = plan.folder / "tmp"
-    scratch.mkdir()
+    scratch.mkdir(exist_ok=True)
+    plan.cache.mkdir(exist_ok=True)
     variables = {"TMPDIR": str(scratch), "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
     plan.log.parent.mkdir(parents=True, exist_ok=True)
     with plan.log.open("w") as log:
@@ -157,15 +184,24 @@ def _signal_session(leader: int, number: signal.Signals) -> None:
         os.killpg(leader, number)
 
 
-def table_of(report: TrainingReport) -> Table:
-    """The report's epochs, a row each."""
+def table_of(report: DemoReport) -> Table:
+    """The epochs of all runs, a row each."""
+    labels = ", ".join(report.runs[0].labels)
     table = Table(
-        title=f"Trained on {', '.join(report.labels)} through Cachew", box=box.SIMPLE_HEAD
+        title=f"Trained on {labels} through Cachew", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
     for heading in COLUMNS:
         table.add_column(heading, justify="left" if heading == "mode" else "right", no_wrap=True)
-    for epoch in report.epochs:
+    for number, run in enumerate(report.runs, start=1):
+        _add_rows(table, number, run)
+    return table
+
+
+def _add_rows(table: Table, number: int, run: TrainingReport) -> None:
+    table.add_section()
+    for epoch in run.epochs:
         table.add_row(
+            str(number),
             str(epoch.epoch),
             epoch.mode,
             str(epoch.elements),
@@ -175,7 +211,6 @@ def table_of(report: TrainingReport) -> Table:
             str(epoch.workers),
             f"{epoch.accuracy:.0%}",
         )
-    return table
 
 
 def demo(
@@ -187,33 +222,47 @@ def demo(
         Path, typer.Option(help="The JSON file to write; the log goes beside it.")
     ] = Path("reports/demo.json"),
 ) -> None:
-    """Train on photographs through Cachew, in a Kubeflow pipeline on this machine."""
+    """Train on photographs through Cachew, twice, in a Kubeflow pipeline on this machine."""
     console = Console()
-    log = report.with_suffix(".log")
     report.unlink(missing_ok=True)
+    name = f"demo-{uuid4().hex[:8]}"
     with stop_signals.as_exception(), tempfile.TemporaryDirectory(prefix="cachew-demo-") as folder:
-        plan = Plan(
-            service_name=f"demo-{uuid4().hex[:8]}",
-            workers=workers,
-            epochs=epochs,
-            crops=crops,
-            files=files,
-            folder=Path(folder),
-            log=log,
-        )
+        plans = [
+            Plan(
+                name=name,
+                workers=workers,
+                epochs=epochs,
+                crops=crops,
+                files=files,
+                folder=Path(folder),
+                number=number,
+                log=report.with_name(f"{report.stem}-{number}.log"),
+            )
+            for number in range(1, 1 + len(TITLES))
+        ]
         try:
-            trained = run_pipeline(plan, console)
-        except (KeyboardInterrupt, SystemExit) as stop:
-            console.print("The service is down.")
-            _forget(plan)
-            raise typer.Exit(_exit_code(stop)) from None
-        except (StepFailedError, CachewError) as error:
-            _explain(error, log, console)
-            raise typer.Exit(1) from None
-    _forget(plan)
+            trained = DemoReport(runs=[_one_run(plan, console) for plan in plans])
+        finally:
+            shutil.rmtree(store_folder(name), ignore_errors=True)
     report.write_text(trained.model_dump_json(indent=2) + "\n")
     console.print(table_of(trained))
-    console.print(f"The same is in {report}, the steps' output in {log}.")
+    logs = " and ".join(str(plan.log) for plan in plans)
+    console.print(f"The same is in {report}, the steps' output in {logs}.")
+
+
+def _one_run(plan: Plan, console: Console) -> TrainingReport:
+    console.print(TITLES[plan.number - 1])
+    try:
+        trained = run_pipeline(plan, console)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        console.print("The service is down.")
+        _forget(plan)
+        raise typer.Exit(_exit_code(stop)) from None
+    except (StepFailedError, CachewError) as error:
+        _explain(error, plan.log, console)
+        raise typer.Exit(1) from None
+    _forget(plan)
+    return trained
 
 
 def _forget(plan: Plan) -> None:

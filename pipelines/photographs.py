@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
-import tensorflow as tf
 
 CROP_PIXELS = 192
 """Height and width of a crop: as large as the smallest photograph (300 pixels high) allows with
@@ -45,6 +45,31 @@ def photograph_folder() -> Path:
     return Path(spec.origin).parent / "data"
 
 
+def kept_records(folder: Path, *, crops: int, files: int) -> Path:
+    """The folder of such a data set, which is made only if it is not there yet.
+
+    A file that is written anew counts as changed, even with the same records in it, and what was
+    stored of it is not used again.
+
+    Args:
+        folder: holds data sets; made if it is not there.
+        crops: how many records in all.
+        files: how many files they are spread over.
+
+    Raises:
+        ValueError: there are fewer crops than files, or no file.
+        ModuleNotFoundError: scikit-image is not installed.
+    """
+    kept = folder / f"photographs-{crops}-in-{files}"
+    if kept.is_dir():
+        return kept
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="unfinished-", dir=folder) as draft:
+        write_records(Path(draft, "records"), crops=crops, files=files)
+        Path(draft, "records").rename(kept)
+    return kept
+
+
 def write_records(folder: Path, *, crops: int, files: int, seed: int = 0) -> list[Path]:
     """Cuts crops out of the photographs, in turn, and writes them as TFRecord files.
 
@@ -66,6 +91,8 @@ def write_records(folder: Path, *, crops: int, files: int, seed: int = 0) -> lis
             f"crops={crops} can't be spread over files={files}: there must be at least one file, "
             "and a crop for every file"
         )
+    import tensorflow as tf
+
     source = photograph_folder()
     pictures = [_decode(source / name) for name in PHOTOGRAPHS.values()]
     places = np.random.default_rng(seed)
@@ -85,6 +112,8 @@ def write_records(folder: Path, *, crops: int, files: int, seed: int = 0) -> lis
 
 
 def _decode(path: Path) -> np.ndarray:
+    import tensorflow as tf
+
     picture = tf.io.decode_image(tf.io.read_file(str(path)), channels=3, expand_animations=False)
     pixels: np.ndarray = picture.numpy()
     return pixels
@@ -97,6 +126,8 @@ def _cut(picture: np.ndarray, places: np.random.Generator) -> np.ndarray:
 
 
 def _record(crop: np.ndarray, label: int) -> bytes:
+    import tensorflow as tf
+
     jpeg = tf.io.encode_jpeg(crop, quality=JPEG_QUALITY).numpy()
     features = {
         "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg])),

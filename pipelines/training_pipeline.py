@@ -30,20 +30,23 @@ app = typer.Typer(
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def make_photograph_records(records: dsl.Output[dsl.Dataset], crops: int, files: int) -> None:
+def make_photograph_records(
+    records: dsl.Output[dsl.Dataset], crops: int, files: int, data_dir: str
+) -> None:
     """Makes TFRecord files of labelled crops of photographs.
 
     Args:
-        records: A folder of TFRecord files; the labels' names are in its metadata.
+        records: In its metadata, the folder of the TFRecord files and the labels' names.
         crops: How many records in all.
         files: How many files they are spread over.
+        data_dir: Keeps the files for later runs. Empty: they belong to this run.
     """
     from pathlib import Path
 
-    from cachew_pipelines.photographs import PHOTOGRAPHS, write_records
+    from cachew_pipelines.photographs import PHOTOGRAPHS, kept_records
 
-    write_records(Path(records.path), crops=crops, files=files)
-    records.metadata.update(labels=list(PHOTOGRAPHS), crops=crops, files=files)
+    folder = kept_records(Path(data_dir or records.path), crops=int(crops), files=int(files))
+    records.metadata.update(folder=str(folder), labels=list(PHOTOGRAPHS), crops=crops, files=files)
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
@@ -71,7 +74,7 @@ def train_classifier(
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     trained = train(
-        sorted(str(path) for path in Path(records.path).glob("*.tfrecord")),
+        sorted(str(path) for path in Path(records.metadata["folder"]).glob("*.tfrecord")),
         labels=records.metadata["labels"],
         service=endpoint,
         epochs=epochs,
@@ -93,8 +96,15 @@ def training_pipeline(
     crops: int = 1600,
     files: int = 16,
     idle_timeout_s: float = 1800.0,
+    data_dir: str = "",
+    cache_policy: str = "",
+    store: str = "",
+    cache_dir: str = "",
 ) -> None:
     """The pipeline.
+
+    For a run to start with what an earlier one stored, both need the same `data_dir`, the same
+    `store` or `cache_dir`.
 
     Args:
         service_name: The service's name. Empty: made from the run.
@@ -105,11 +115,21 @@ def training_pipeline(
         files: How many files they are spread over.
         idle_timeout_s: Should the teardown not run, the service ends itself after so long without
             a client.
+        data_dir: Keeps the records for later runs. Empty: each run makes its own.
+        cache_policy: What the service stores. Empty: its settings.
+        store: The name of what outlives the service. Empty: one store of all such runs.
+        cache_dir: A folder for the cache instead of the store's own, or gs://bucket/prefix. Empty:
+            the service's settings.
     """
     with dsl.ExitHandler(CachewTeardown(name=service_name), name="with-cachew"):
-        data = make_photograph_records(crops=crops, files=files)
+        data = make_photograph_records(crops=crops, files=files, data_dir=data_dir)
         service = CachewService(
-            name=service_name, workers=workers, idle_timeout_s=idle_timeout_s
+            name=service_name,
+            workers=workers,
+            idle_timeout_s=idle_timeout_s,
+            cache_policy=cache_policy,
+            store=store,
+            cache_dir=cache_dir,
         ).after(data)
         train_classifier(
             records=data.outputs["records"],
@@ -119,7 +139,9 @@ def training_pipeline(
         )
 
 
-def run_locally(outputs: Path, *, service_name: str | None = None, **parameters: float) -> Path:
+def run_locally(
+    outputs: Path, *, service_name: str | None = None, **parameters: float | str
+) -> Path:
     """Runs the pipeline on this machine, without a cluster, and returns the training's report.
 
     On Ctrl-C and SIGTERM kfp runs no exit task, so the service is taken down here in any case.
@@ -172,6 +194,18 @@ def run(
     crops: Annotated[int, typer.Option(min=1)] = 1600,
     files: Annotated[int, typer.Option(min=1)] = 16,
     idle_timeout_s: Annotated[float, typer.Option(min=1)] = 1800.0,
+    data_dir: Annotated[
+        str, typer.Option(help="Keeps the records for later runs; default: each run makes its own.")
+    ] = "",
+    cache_policy: Annotated[
+        str, typer.Option(help="What the service stores; default: its settings.")
+    ] = "",
+    store: Annotated[
+        str, typer.Option(help="Of what outlives the service; default: the service's name.")
+    ] = "",
+    cache_dir: Annotated[
+        str, typer.Option(help="Of the cache; default: the service's settings.")
+    ] = "",
 ) -> None:
     """Run the pipeline on this machine."""
     try:
@@ -184,6 +218,10 @@ def run(
             crops=crops,
             files=files,
             idle_timeout_s=idle_timeout_s,
+            data_dir=data_dir,
+            cache_policy=cache_policy,
+            store=store,
+            cache_dir=cache_dir,
         )
     except RuntimeError as error:
         typer.echo(error, err=True)

@@ -64,3 +64,12 @@ class TrainingReport(BaseModel):
     labels: list[str]
     epochs: list[EpochReport]
     versions: dict[str, str] = Field(default_factory=installed_versions)
+
+
+class DemoReport(BaseModel):
+    """What the demo ran."""
+
+    model_config = ConfigDict(frozen=True)
+
+    runs: list[TrainingReport]
+    """In the order in which they ran; each with a service of its own, all with one store."""

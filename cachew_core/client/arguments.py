@@ -6,16 +6,21 @@ later in a worker's log.
 
 from __future__ import annotations
 
+import math
 import numbers
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from cachew_core.errors import PipelineError
+from cachew_core.policy.autoscale import parse_scaling_policy
+from cachew_core.policy.modes import parse_policy
 from cachew_core.proto import cachew_pb2
 
 LONGEST_JOB_NAME = 128
+MOST_PRIORITY = 1000
 
 _MODES = {
     "distributed_epoch": cachew_pb2.DISTRIBUTED_EPOCH,
@@ -43,6 +48,14 @@ class ReadOptions:
         num_consumers: how many trainers read in step; None for an ordinary read.
         cross_trainer_cache: stock's `CrossTrainerCache`, or None.
         target_workers: `AUTO` or `ANY`.
+        cache_policy: its name; empty: the service's.
+        sources: more files that the pipeline reads.
+        trust_sources: the source files never change.
+        scaling_policy: its name; empty: the service's.
+        max_workers: more are of no use; None: any number may be.
+        weight: of its share where workers are scarce.
+        priority: a higher one comes first.
+        tenant: whose job it is.
     """
 
     job_name: str | None
@@ -54,6 +67,14 @@ class ReadOptions:
     num_consumers: int | None
     cross_trainer_cache: Any
     target_workers: str
+    cache_policy: str
+    sources: tuple[str, ...]
+    trust_sources: bool
+    scaling_policy: str
+    max_workers: int | None
+    weight: float
+    priority: int
+    tenant: str
 
     @property
     def proto_mode(self) -> cachew_pb2.ProcessingMode:
@@ -77,6 +98,14 @@ def checked(
     num_consumers: Any,
     cross_trainer_cache: Any,
     target_workers: Any,
+    cache_policy: Any,
+    sources: Any,
+    trust_sources: Any,
+    scaling_policy: Any,
+    max_workers: Any,
+    weight: Any,
+    priority: Any,
+    tenant: Any,
 ) -> ReadOptions:
     """The arguments as values that can be used.
 
@@ -99,7 +128,61 @@ def checked(
         num_consumers=num_consumers,
         cross_trainer_cache=cross_trainer_cache,
         target_workers=target_workers,
+        cache_policy="" if cache_policy is None else str(parse_policy(cache_policy)),
+        sources=_sources(sources, trust_sources),
+        trust_sources=bool(trust_sources),
+        scaling_policy="" if scaling_policy is None else str(parse_scaling_policy(scaling_policy)),
+        max_workers=_number("max_workers", max_workers, least=1),
+        weight=_weight(weight),
+        priority=_priority(priority),
+        tenant=_tenant(tenant),
     )
+
+
+def _weight(weight: Any) -> float:
+    number = isinstance(weight, numbers.Real) and not isinstance(weight, bool)
+    if not number or not math.isfinite(weight) or weight <= 0:
+        raise PipelineError(f"weight={weight!r} can't be used: give a number above 0")
+    return float(weight)
+
+
+def _priority(priority: Any) -> int:
+    if not is_whole(priority) or abs(priority) > MOST_PRIORITY:
+        raise PipelineError(
+            f"priority={priority!r} can't be used: give a whole number from {-MOST_PRIORITY} to "
+            f"{MOST_PRIORITY}"
+        )
+    return int(priority)
+
+
+def _tenant(tenant: Any) -> str:
+    if not isinstance(tenant, str) or not tenant.isprintable() or len(tenant) > LONGEST_JOB_NAME:
+        raise PipelineError(
+            f"tenant={tenant!r} can't be used: give up to {LONGEST_JOB_NAME} printable characters"
+        )
+    return tenant
+
+
+def _sources(sources: Any, trust_sources: Any) -> tuple[str, ...]:
+    if not isinstance(trust_sources, bool):
+        raise PipelineError(f"trust_sources={trust_sources!r} can't be used: give True or False")
+    if isinstance(sources, str | bytes | os.PathLike):
+        raise PipelineError(
+            f"sources={sources!r} can't be used: give a list of paths, folders or globs"
+        )
+    try:
+        paths = tuple(os.fspath(path) for path in sources or ())
+    except TypeError as error:
+        raise PipelineError(
+            f"sources={sources!r} can't be used: give a list of paths, folders or globs"
+        ) from error
+    relative = [path for path in paths if not os.path.isabs(path) and "://" not in path]
+    if relative:
+        raise PipelineError(
+            f"sources={relative[0]!r} can't be used: workers have a working directory of their "
+            "own, so give absolute paths"
+        )
+    return paths
 
 
 def check_eager() -> None:

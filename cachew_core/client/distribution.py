@@ -7,12 +7,13 @@ import os
 import socket
 import uuid
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from cachew_core import rpc, stock
-from cachew_core.client import arguments
+from cachew_core.client import arguments, direct
 from cachew_core.client.arguments import ReadOptions
 from cachew_core.client.connection import Connection
 from cachew_core.client.dataset import DistributedDataset
@@ -21,6 +22,7 @@ from cachew_core.client.metrics import IteratorMeter
 from cachew_core.client.transformations import Transformation
 from cachew_core.errors import PipelineError, ServiceUnavailableError, SettingsError
 from cachew_core.pipeline import Limits, Prepared, prepare
+from cachew_core.pipeline.points import CachePoint
 from cachew_core.proto import cachew_pb2
 from cachew_core.service_record import read_record
 from cachew_core.settings import ClientSettings
@@ -40,6 +42,15 @@ def distribute(
     num_consumers: int | None = None,
     cross_trainer_cache: Any = None,
     target_workers: str = "AUTO",
+    cache_policy: str | int | None = None,
+    sources: Sequence[str | os.PathLike[str]] = (),
+    trust_sources: bool = False,
+    scaling_policy: str | int | None = None,
+    max_workers: int | None = None,
+    weight: float = 1.0,
+    priority: int = 0,
+    tenant: str = "",
+    direct_reads: str | None = None,
     connect_deadline_s: float | None = None,
     workers_deadline_s: float | None = None,
     task_refresh_interval_ms: int | None = None,
@@ -93,16 +104,36 @@ def distribute(
         cross_trainer_cache: a `tf.data.experimental.service.CrossTrainerCache`: trainers with
             different ids get the same elements out of a window in the workers' memory. Default:
             none.
+        cache_policy: what the service stores of this pipeline: `"auto"`, `"compute"`, `"full"`,
+            `"source"`, `"put"`, `"get"`, `"put_source"`, `"get_source"`, or the original's number.
+            Default: the service's.
+        sources: absolute paths of more files, folders and globs that the data depends on. What is
+            stored is used again only while all files that the pipeline reads have the same sizes
+            and times; those that stand in its graph are found without this.
+        trust_sources: True: the files never change, so they are not looked at.
+        scaling_policy: what decides how many workers the job gets: `"auto"` (as many as its
+            trainers can use), `"all"`, `"rate_match"`, `"hill_climb"`, or the original's number.
+            Default: the service's. It holds for `"distributed_epoch"`; other jobs get all.
+        max_workers: the job gets no more than so many. Default: no limit.
+        weight: where workers are scarce, a job with twice the weight gets twice as many.
+        priority: a job with a higher one gets all that it wants first; -1000 to 1000.
+        tenant: whose job it is: workers are shared out among tenants before they are among each
+            one's jobs. Default: a tenant for all who name none.
+        direct_reads: whether this trainer reads what is stored at the pipeline's end from the
+            cache's files itself, without workers. `"auto"` (default): where it sees the cache's
+            volume. `"never"`; or `"always"`, which makes it an error that it can't.
         target_workers: `"AUTO"` (default) or `"ANY"`; stock's `"LOCAL"` has no meaning here.
         connect_deadline_s: seconds to try to reach the service. Default: 60.
         workers_deadline_s: seconds to wait for a first worker, now and at each epoch's start.
             Default: 60.
         task_refresh_interval_ms: milliseconds between two looks for new workers and for the epoch's
-            end. Default: 50. Raise it when very many trainers share a dispatcher.
-        metrics_interval_s: seconds between two reports of batch, wait and step times. Default: 1.
+            end. Default: 100. Raise it when very many trainers share a dispatcher.
+        metrics_interval_s: seconds between two reports of batch, wait and step times. Default:
+            0.25.
         max_graph_bytes: a larger pipeline graph is refused. Default: 1 GiB.
 
-    The last five can also be set by `CACHEW_...` variables and in the settings file.
+    `direct_reads` and the last five can also be set by `CACHEW_...` variables and in the settings
+    file.
 
     Returns:
         What `tf.data.Dataset.apply` takes.
@@ -128,9 +159,18 @@ def distribute(
         num_consumers=num_consumers,
         cross_trainer_cache=cross_trainer_cache,
         target_workers=target_workers,
+        cache_policy=cache_policy,
+        sources=sources,
+        trust_sources=trust_sources,
+        scaling_policy=scaling_policy,
+        max_workers=max_workers,
+        weight=weight,
+        priority=priority,
+        tenant=tenant,
     )
     settings = ClientSettings.load(
         service=service,
+        direct_reads=direct_reads,
         connect_deadline_s=connect_deadline_s,
         workers_deadline_s=workers_deadline_s,
         task_refresh_interval_ms=task_refresh_interval_ms,
@@ -194,15 +234,18 @@ def _distributed(
     client_id = uuid.uuid4().hex
     meter = IteratorMeter()
     with Connection(endpoint, settings) as connection:
-        _check_size(prepared, connection.greet(), connection.address)
-        response = connection.register(_request(client_id, prepared, options, settings))
+        info = connection.greet()
+        _check_size(prepared, info, connection.address)
+        reading = direct.look(prepared, options, settings.direct_reads, info)
+        request = _request(client_id, prepared, options, settings)
+        request.cache_proof, request.dispatcher_address = reading.proof, connection.address
+        response = connection.register(request)
         connection.await_workers()
-        passes = _passes(
-            _one_pass(connection.address, response.job_id, client_id, prepared, options, settings),
-            meter,
-            prepared,
-            options,
+        end = reading.end if response.direct_reads else None
+        received = _received(
+            connection.address, response.job_id, client_id, prepared, options, settings, end
         )
+        passes = _passes(_one_pass(received, prepared, options), meter, prepared, options)
         result = DistributedDataset(passes, length=_length(prepared, options))
         membership = Membership(
             connection.kept(),
@@ -213,6 +256,9 @@ def _distributed(
         )
     for text in (*prepared.warnings, *response.notices):
         membership.say(text)
+    if reading.reason and info.cache_proof_path:
+        membership.say(f"reads what is stored through workers: {reading.reason}", logging.INFO)
+    result.explain = membership.explain
     membership.start()
     # At exit another handler ends all memberships and waits for them.
     weakref.finalize(result, membership.leave).atexit = False
@@ -249,19 +295,49 @@ def _request(
         pid=os.getpid(),
         workers_deadline_s=settings.workers_deadline_s,
         element_spec=stock.encode_element_spec(prepared.element_spec),
+        cache_policy=options.cache_policy,
+        sources=options.sources,
+        trust_sources=options.trust_sources,
+        scaling_policy=options.scaling_policy,
+        max_workers=options.max_workers or 0,
+        weight=options.weight,
+        priority=options.priority,
+        tenant=options.tenant,
     )
 
 
-def _one_pass(
+def _received(
     address: str,
     job_id: str,
     client_id: str,
     prepared: Prepared,
     options: ReadOptions,
     settings: ClientSettings,
+    end: CachePoint | None,
 ) -> tf.data.Dataset:
-    """One epoch as the trainer sees it: stock's client op, our half of the pipeline, a buffer."""
-    received = stock.service_dataset(
+    """What the workers send in one epoch; read from files where the epoch is read directly.
+
+    Args:
+        address: of the dispatcher.
+        job_id: of the job.
+        client_id: of this trainer.
+        prepared: the pipeline.
+        options: how the job is read.
+        settings: of this trainer.
+        end: the pipeline's end, where this trainer may read it from files; else None.
+    """
+    if end is not None:
+        return direct.Halves(
+            address=address,
+            job_id=job_id,
+            client_id=client_id,
+            end=end,
+            element_spec=prepared.element_spec,
+            compressed=options.compression is not None,
+            max_outstanding_requests=options.max_outstanding_requests,
+            task_refresh_interval_ms=settings.task_refresh_interval_ms,
+        ).dataset()
+    return stock.service_dataset(
         address=address,
         dataset_id=job_id,
         job_name=client_id,
@@ -274,6 +350,12 @@ def _one_pass(
         cross_trainer_cache=options.cross_trainer_cache,
         target_workers=options.target_workers,
     )
+
+
+def _one_pass(
+    received: tf.data.Dataset, prepared: Prepared, options: ReadOptions
+) -> tf.data.Dataset:
+    """One epoch as the trainer sees it: our half of the pipeline, and a buffer."""
     elements = prepared.restore(received)
     if options.prefetch == 0:
         return elements

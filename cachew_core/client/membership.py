@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import logging
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ import grpc
 
 from cachew_core.client.connection import Connection
 from cachew_core.client.metrics import IteratorTotals
+from cachew_core.client.processor import ProcessorUse
 from cachew_core.proto import cachew_pb2, cachew_pb2_grpc
 
 log = logging.getLogger("cachew.client")
@@ -31,11 +33,24 @@ _SHORTEST_RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
 _LOST_S = 10.0
 """Without a stream for so long, the trainer is told."""
 
+_SHORT_LOOK_S, _LONG_LOOK_S = 0.05, 0.2
+"""Between two looks at the meter, each of which takes 0.1 ms of a processor. It counts the more
+exactly the more often it is read, by one element at most: few elements are worth more looks.
+"""
+
+_MANY_ELEMENTS = 4
+"""Between two looks."""
+
 _SIGN_OF_LIFE_S = 5.0
 """A trainer that reads nothing for a while still says that it lives."""
 
-_LEAVE_S = 2.0
+_LEAVE_S = 5.0
 """How long an exiting trainer waits for its last words to be taken."""
+
+_EXPLAIN_S = 60.0
+
+FROM_WORKER = "Failed to get element from worker"
+"""What stock's text says of an error that a worker gave."""
 
 _FINAL = frozenset(
     {
@@ -61,7 +76,7 @@ class Membership:
         connection: to the service with the job.
         client_id: as registered.
         job_id: as the registration answered.
-        meter: read every `metrics_interval_s` and at the end.
+        meter: read several times a second, and at the end.
         metrics_interval_s: how often measurements are sent, if they changed.
     """
 
@@ -79,6 +94,8 @@ class Membership:
         self._meter = meter
         self._metrics_interval_s = metrics_interval_s
         self._said: set[str] = set()
+        self._look_s = _SHORT_LOOK_S
+        self._elements = 0
         # SimpleQueue.put is the one hand-over that is safe in a garbage collector's callback.
         self._leave: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._taken = False
@@ -100,6 +117,26 @@ class Membership:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
+    def explain(self, error: str) -> str:
+        """What the service knows of an error that a worker gave; it may look for a minute.
+
+        Args:
+            error: its text, which names the worker.
+
+        Returns:
+            A sentence; empty: no more is known.
+        """
+        request = cachew_pb2.ExplainFailureRequest(
+            client_id=self._hello.client_id, job_id=self._hello.job_id, error=error
+        )
+        stub = cachew_pb2_grpc.DispatcherStub(self._connection.channel)
+        try:
+            return str(stub.ExplainFailure(request, timeout=_EXPLAIN_S).text)
+        # The channel may be closed already: the trainer has left.
+        except (grpc.RpcError, ValueError) as problem:
+            log.debug("the service can't explain %r: %s", error, problem)
+            return ""
+
     def say(self, text: str, level: int = logging.WARNING) -> None:
         """Logs a line, the first time only."""
         if text not in self._said:
@@ -109,7 +146,8 @@ class Membership:
     def _run(self) -> None:
         lost = _Lost(self._connection.address)
         try:
-            while not self._is_leaving(0):
+            # A trainer that leaves at once still has its last word to say.
+            while True:
                 self._taken = False
                 error = self._one_stream()
                 if error is not None and error.code() in _FINAL:
@@ -143,19 +181,34 @@ class Membership:
         # gRPC asks for a second message when the first one was taken.
         self._taken = True
         sent: dict[int, IteratorTotals] = {}
-        quiet_until = 0.0
+        quiet_until, processor = 0.0, ProcessorUse()
         leaving = False
         while not leaving:
-            leaving = self._is_leaving(self._metrics_interval_s)
-            changed = [
-                totals for totals in self._meter.read() if sent.get(totals.iterator) != totals
-            ]
+            leaving, read = self._look_for(self._metrics_interval_s)
+            changed = [totals for totals in read if sent.get(totals.iterator) != totals]
             if changed or time.monotonic() > quiet_until:
                 sent.update((totals.iterator, totals) for totals in changed)
-                metrics = cachew_pb2.ClientMetrics(epochs=[_proto(totals) for totals in changed])
+                metrics = cachew_pb2.ClientMetrics(
+                    epochs=[_proto(totals) for totals in changed], cpu_share=processor.share()
+                )
                 yield cachew_pb2.ClientMessage(metrics=metrics)
                 quiet_until = time.monotonic() + _SIGN_OF_LIFE_S
         yield cachew_pb2.ClientMessage(bye=cachew_pb2.ClientBye())
+
+    def _look_for(self, seconds: float) -> tuple[bool, Sequence[IteratorTotals]]:
+        """Looks at the meter for a while, or until `leave` is called: whether it was, and what the
+        last look saw.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            rest_s = max(end - time.monotonic(), 0.0)
+            leaving = self._is_leaving(min(self._look_s, rest_s))
+            read = self._meter.read()
+            elements = sum(totals.elements for totals in read)
+            few = elements - self._elements < _MANY_ELEMENTS
+            self._elements, self._look_s = elements, _SHORT_LOOK_S if few else _LONG_LOOK_S
+            if leaving or rest_s <= self._look_s:
+                return leaving, read
 
     def _is_leaving(self, timeout_s: float) -> bool:
         """Whether `leave` was called, waiting for it up to `timeout_s`."""
@@ -207,6 +260,12 @@ _members: set[Membership] = set()
 def _leave_all() -> None:
     """An exiting trainer leaves its jobs, so that their workers are free at once."""
     members = list(_members)
+    # An error out of a `tf.function`, as of Keras' `fit`, passes no code of ours on its way.
+    error = getattr(sys, "last_value", None)
+    if error is not None and error.__cause__ is None and FROM_WORKER in str(error):
+        for member in members:
+            if text := member.explain(str(error)):
+                log.error("the training ended with an error because %s", text)
     for member in members:
         member.leave()
     end = time.monotonic() + _LEAVE_S

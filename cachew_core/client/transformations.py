@@ -11,7 +11,7 @@ import tensorflow as tf
 from cachew_core import stock
 from cachew_core.client.arguments import is_whole
 from cachew_core.errors import PipelineError
-from cachew_core.pipeline.graph import MARK_PREFIX
+from cachew_core.pipeline.marks import END, marked
 
 Transformation = Callable[["tf.data.Dataset"], "tf.data.Dataset"]
 """What `tf.data.Dataset.apply` takes."""
@@ -22,7 +22,7 @@ _LONGEST_SLEEP_US = 24 * 3600 * 1_000_000
 """More than a day an element is a mistake of units."""
 
 
-def mark(name: str = "source_cache") -> Transformation:
+def mark(name: str = "source_cache", *, allow_random: bool = False) -> Transformation:
     """Marks a place in the pipeline at which the service may cache the data.
 
     The elements pass unchanged, with the service and without. Put it behind what is expensive and
@@ -31,21 +31,20 @@ def mark(name: str = "source_cache") -> Transformation:
 
     Args:
         name: of this place, for logs, status and stored decisions: a letter, then up to 62 letters,
-            digits or underscores. Several marks in one pipeline need different names.
+            digits or underscores; not "end", which is the place behind the whole pipeline. Several
+            marks in one pipeline need different names.
+        allow_random: nothing is stored at a mark that has random numbers before it, as each epoch
+            would get the numbers of the first. True says that you want just that.
 
     Raises:
-        PipelineError: the name can't be used.
+        PipelineError: an argument can't be used.
     """
     _check_name(name)
-
-    def apply(dataset: tf.data.Dataset) -> tf.data.Dataset:
-        marked = dataset.take(-1, name=f"{MARK_PREFIX}{name}")
-        options = tf.data.Options()
-        # A take of everything is a no-op, which the optimizer would remove together with its name.
-        options.experimental_optimization.noop_elimination = False
-        return marked.with_options(options)
-
-    return apply
+    if not isinstance(allow_random, bool):
+        raise PipelineError(
+            f"allow_random={allow_random!r} of mark {name!r} can't be used: give True or False"
+        )
+    return lambda dataset: marked(dataset, name, allow_random=allow_random)
 
 
 def _check_name(name: Any) -> None:
@@ -53,6 +52,11 @@ def _check_name(name: Any) -> None:
         raise PipelineError(
             f"mark name {name!r} can't be used: take a letter and up to 62 letters, digits or "
             "underscores after it"
+        )
+    if name == END:
+        raise PipelineError(
+            f"mark name {name!r} can't be used: it stands for the end of the whole pipeline, which "
+            "is marked by itself. Take another name"
         )
 
 

@@ -5,8 +5,9 @@ from cachew_core.cluster.local import (
     LocalService,
     down,
     list_services,
+    scale,
     status,
     up,
 )
 
-__all__ = ["READY_TIMEOUT_S", "LocalService", "down", "list_services", "status", "up"]
+__all__ = ["READY_TIMEOUT_S", "LocalService", "down", "list_services", "scale", "status", "up"]

@@ -55,3 +55,17 @@ def request_shutdown(endpoint: str, *, drain: bool, reason: str, timeout_s: floa
         dispatcher.Shutdown(
             cachew_pb2.ShutdownRequest(drain=drain, reason=reason), timeout=timeout_s
         )
+
+
+def scale_job(endpoint: str, job_name: str, workers: int | None, *, timeout_s: float) -> None:
+    """Sets the number of workers of a job; None gives it back to its policy.
+
+    Raises:
+        SettingsError: that is no endpoint.
+        ServiceUnavailableError: nothing answered in time.
+        ServiceError: no such job is read there.
+    """
+    with _dispatcher(endpoint) as dispatcher:
+        dispatcher.ScaleJob(
+            cachew_pb2.ScaleJobRequest(job_name=job_name, workers=workers or 0), timeout=timeout_s
+        )

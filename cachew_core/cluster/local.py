@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from cachew_core import rpc
-from cachew_core.cluster import control, locks, processes, runs, starting
-from cachew_core.errors import CachewError, ServiceError, ServiceUnavailableError
+from cachew_core.cluster import control, locks, processes, runs, starting, stores
+from cachew_core.errors import (
+    CachewError,
+    ServiceError,
+    ServiceUnavailableError,
+    SettingsError,
+)
+from cachew_core.gcs import is_bucket
+from cachew_core.policy.autoscale import parse_scaling_policy
+from cachew_core.policy.modes import parse_policy
 from cachew_core.proto import cachew_pb2
-from cachew_core.service_record import ServiceRecord, service_folder
+from cachew_core.service_record import ServiceRecord, service_folder, store_folder
 from cachew_core.settings import DispatcherSettings, LocalSettings
 
 _log = logging.getLogger(__name__)
@@ -52,8 +61,19 @@ def up(
     workers: int | None = None,
     host: str | None = None,
     port: int | None = None,
+    page_port: int | None = None,
     idle_timeout_s: float | None = None,
     first_client_timeout_s: float | None = None,
+    cache_policy: str | None = None,
+    cache_dir: Path | str | None = None,
+    cache_capacity_bytes: int | None = None,
+    cache_needs_mount: bool | None = None,
+    scaling_policy: str | None = None,
+    min_workers: int | None = None,
+    max_workers: int | None = None,
+    standby: int | None = None,
+    store: str | None = None,
+    usual_store: str | None = None,
     ready_timeout_s: float = READY_TIMEOUT_S,
     command: Sequence[str] = starting.CACHEW_COMMAND,
 ) -> ServiceRecord:
@@ -64,13 +84,30 @@ def up(
 
     Args:
         name: 1 to 63 letters, digits, `.`, `_` or `-`.
-        workers: how many. None: 2 in a new service, any number in a running one.
+        workers: how many, always. None: 2 in a new service, any number in a running one.
         host: the address that the dispatcher listens on, and at which trainers reach it and the
             workers. None: the settings'.
         port: the dispatcher's port. None: the settings', where 0 means a free one.
+        page_port: the port of its page and metrics; -1: none. None: the settings', where 0 means a
+            free one.
         idle_timeout_s: the service ends itself after so many seconds without a client. None: the
             settings'.
         first_client_timeout_s: the same, before the first client came. None: the settings'.
+        cache_policy: what is stored of pipelines whose `distribute` does not say. None: the
+            settings'.
+        cache_dir: the folder of the cache, or `gs://bucket/prefix`. None: the settings', or one
+            below `CACHEW_HOME` that belongs to the store.
+        cache_capacity_bytes: what is stored takes no more. None: the settings'.
+        cache_needs_mount: refuse a `cache_dir` that is no mounted volume. None: the settings'.
+        scaling_policy: what decides how many workers a job gets whose `distribute` does not say.
+            None: the settings'.
+        min_workers: so many are there whether jobs want them or not. None: the settings', or 1.
+        max_workers: there are more when jobs want them, up to so many; instead of `workers`. None:
+            the settings', or always `workers`.
+        standby: so many more are there than jobs want, within the limits. None: the settings'.
+        store: what outlives the service has this name, and the next service that is given it goes
+            on from there. None: the usual store, or the settings', or the service's name.
+        usual_store: the store where none is named, unless another service here has that one now.
         ready_timeout_s: how long the start may take, and how long to wait for another command on
             that name.
         command: what runs the commands `dispatcher` and `worker`.
@@ -89,16 +126,39 @@ def up(
         name=name,
         host=host,
         port=port,
+        page_port=page_port,
         idle_timeout_s=idle_timeout_s,
         first_client_timeout_s=first_client_timeout_s,
+        cache_policy=cache_policy,
+        cache_dir=cache_dir,
+        cache_capacity_bytes=cache_capacity_bytes,
+        cache_needs_mount=cache_needs_mount,
+        scaling_policy=scaling_policy,
+        min_workers=min_workers,
+        max_workers=max_workers,
+        standby=standby,
+        store=store,
     )
     starting.check_host(settings.host)
+    workers, settings = _sized(workers, settings)
+    asked: dict[str, str | None] = {
+        "cache_policy": cache_policy and str(parse_policy(cache_policy)),
+        "scaling_policy": scaling_policy and str(parse_scaling_policy(scaling_policy)),
+        "cache_dir": starting.place_of(cache_dir) if cache_dir else None,
+        "store": store,
+    }
     folder = runs.folder_of(name)
-    with locks.held(folder, timeout_s=ready_timeout_s):
+    usual = usual_store if settings.store is None else None
+    with (
+        stores.reserved(usual, service=name) as free,
+        locks.held(folder, timeout_s=ready_timeout_s),
+    ):
         record = runs.record_of(name)
         if record is not None and runs.is_served(record):
             _check_adoptable(record, workers=workers, host=host, port=port)
+            _check_same_policies(record, asked)
             return record
+        settings = _with_store(settings, free)
         runs.clear(name, grace_s=1.0)
         runs.forget_old_logs()
         return starting.start(
@@ -109,6 +169,70 @@ def up(
                 command=command,
             )
         )
+
+
+def _sized(
+    workers: int | None, settings: DispatcherSettings
+) -> tuple[int | None, DispatcherSettings]:
+    """How many workers there can be, None where nobody said, and the settings with the limits."""
+    most = settings.max_workers
+    if most is None:
+        if settings.min_workers is not None:
+            raise SettingsError(
+                f"min_workers={settings.min_workers} needs max_workers: without it the number of "
+                "workers is always the same"
+            )
+        return workers, settings
+    if workers is not None:
+        raise SettingsError(
+            f"workers={workers} and max_workers={most} can't be given together: workers is a "
+            "number that never changes"
+        )
+    starting.check_workers(most)
+    least = 1 if settings.min_workers is None else settings.min_workers
+    return most, settings.model_copy(update={"min_workers": least})
+
+
+def _with_store(settings: DispatcherSettings, usual: str | None) -> DispatcherSettings:
+    """The settings with places for what outlives the service, where they name none."""
+    store = settings.store or usual or settings.name
+    policy = str(parse_policy(settings.cache_policy))
+    places: dict[str, object] = {
+        "store": store,
+        "cache_policy": policy,
+        "scaling_policy": str(parse_scaling_policy(settings.scaling_policy)),
+    }
+    if settings.cache_dir is None:
+        places["cache_dir"] = str(_own_cache(store))
+    elif is_bucket(settings.cache_dir) and settings.cache_stage_dir is None:
+        places["cache_stage_dir"] = store_folder(store) / "stage"
+    if settings.store_url is None:
+        places["store_url"] = f"sqlite:///{store_folder(store) / 'metadata.db'}"
+    return settings.model_copy(update=places)
+
+
+def _own_cache(store: str) -> Path:
+    """The cache's folder of a store that has none elsewhere."""
+    folder = store_folder(store) / "cache"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"the cache of store {store!r} can't be kept at {folder}: {error}; set cache_dir, or "
+            "CACHEW_HOME to a folder that can be written"
+        ) from error
+    return folder
+
+
+def _check_same_policies(record: ServiceRecord, asked: Mapping[str, str | None]) -> None:
+    """Refuses a running service with other policies, or another cache, than asked for."""
+    for name, value in asked.items():
+        running = getattr(record, name)
+        if value and running and value != running:
+            raise ServiceError(
+                f"service {record.name!r} runs already with {name}={running!r}, not {value!r}: "
+                f"take it down first (cachew down {record.name}) or take another name"
+            )
 
 
 def _check_adoptable(
@@ -159,8 +283,9 @@ def down(name: str, *, drain: bool = False, timeout_s: float = 10.0) -> None:
     if drain:
         _drain(name)
     with locks.stop_requested(folder), locks.held(folder, timeout_s=timeout_s):
+        there = runs.processes_of(name)
         if _request_end(name, timeout_s=timeout_s / 5):
-            processes.wait_until_gone(runs.run_id(name), timeout_s=timeout_s * 3 / 5)
+            there.gone_within(timeout_s * 3 / 5)
         runs.clear(name, grace_s=timeout_s / 5)
 
 
@@ -205,8 +330,31 @@ def status(service: str, *, timeout_s: float = _CALL_S) -> cachew_pb2.ServiceSta
         ServiceError: there is no such service on this machine, or it does not run; or it refused.
         ServiceUnavailableError: nothing answers at the endpoint.
     """
+    return control.fetch_status(_endpoint_of(service), timeout_s=timeout_s)
+
+
+def scale(service: str, job_name: str, workers: int | None, *, timeout_s: float = _CALL_S) -> None:
+    """Sets how many workers a job gets, as far as there are so many.
+
+    Args:
+        service: the name of a service on this machine, or `grpc://host:port`.
+        job_name: of a job that is being read, as in status.
+        workers: how many; None: as many as its policy says, again.
+        timeout_s: how long the service may take to answer.
+
+    Raises:
+        SettingsError: `service` or `workers` can't be used.
+        ServiceError: there is no such service on this machine, or it has no such job.
+        ServiceUnavailableError: nothing answers at the endpoint.
+    """
+    starting.check_workers(workers)
+    control.scale_job(_endpoint_of(service), job_name, workers, timeout_s=timeout_s)
+
+
+def _endpoint_of(service: str) -> str:
+    """The endpoint of a service that runs."""
     if rpc.is_endpoint(service):
-        return control.fetch_status(service, timeout_s=timeout_s)
+        return service
     found = find(service)
     if found is None:
         raise ServiceError(
@@ -221,7 +369,7 @@ def status(service: str, *, timeout_s: float = _CALL_S) -> cachew_pb2.ServiceSta
             f"{runs.log_file(service, 'dispatcher')}): start it anew with cachew up {service}, or "
             f"take away what is left with cachew down {service}"
         )
-    return control.fetch_status(found.endpoint, timeout_s=timeout_s)
+    return found.endpoint
 
 
 def find(name: str) -> LocalService | None:

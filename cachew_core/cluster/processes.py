@@ -100,55 +100,78 @@ def is_alive(pid: int, started: float) -> bool:
     return found is not None and abs(found - started) < _SAME_START_S
 
 
-def processes_of(run_id: str) -> list[psutil.Process]:
-    """The live processes of a run, without the calling one."""
-    return [process for process in psutil.process_iter() if _belongs(process, run_id)]
+class RunProcesses:
+    """The processes of a run, each from the first look at which it was found until it is gone.
+
+    A process that ends loses its environment, by which it is found, a little before its ports and
+    files are closed; so what was found once is from then on known by its pid.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        """Takes the first look.
+
+        Args:
+            run_id: the run's identity.
+        """
+        self._run_id = run_id
+        self._found: set[psutil.Process] = set()
+        self.look()
+
+    def look(self) -> set[psutil.Process]:
+        """Those that are there now, without the calling one."""
+        self._found.update(p for p in psutil.process_iter() if _carries(p, self._run_id))
+        self._found = {process for process in self._found if _lives(process)}
+        return self._found
+
+    def gone_within(self, timeout_s: float) -> bool:
+        """Waits for all of them to end by themselves; whether they did."""
+        return holds_within(lambda: not self.look(), timeout_s=timeout_s)
+
+    def end(self, *, grace_s: float, kill_s: float = 3.0) -> None:
+        """Ends all of them.
+
+        Args:
+            grace_s: how long they may take to end after SIGTERM; then they are killed.
+            kill_s: how long the operating system may take to kill them.
+
+        Raises:
+            ServiceError: some were still there after that (as when the disk that they write to
+                hangs).
+        """
+        for process in self.look():
+            _signal(process.terminate)
+        if self.gone_within(grace_s):
+            return
+        # A process may make another between our look and our signal: look until none is left.
+        if not holds_within(lambda: not self._kill_all(), timeout_s=kill_s):
+            left = ", ".join(str(process.pid) for process in self._found)
+            raise ServiceError(
+                f"processes {left} did not end within {kill_s:g} s of being killed: "
+                "end them by hand"
+            )
+
+    def _kill_all(self) -> bool:
+        found = self.look()
+        for process in found:
+            _signal(process.kill)
+        return bool(found)
 
 
-def _belongs(process: psutil.Process, run_id: str) -> bool:
+def _carries(process: psutil.Process, run_id: str) -> bool:
     if process.pid == os.getpid():
         return False
     try:
-        carried = process.environ().get(RUN_VARIABLE)
-        return carried == run_id and process.status() != psutil.STATUS_ZOMBIE
+        return process.environ().get(RUN_VARIABLE) == run_id
     except (psutil.Error, OSError):
         # Somebody else's process, or one that ended under our eyes.
         return False
 
 
-def wait_until_gone(run_id: str, *, timeout_s: float) -> bool:
-    """Waits for the processes of a run to end by themselves; whether they did."""
-    return holds_within(lambda: not processes_of(run_id), timeout_s=timeout_s)
-
-
-def end(run_id: str, *, grace_s: float, kill_s: float = 3.0) -> None:
-    """Ends all processes of a run.
-
-    Args:
-        run_id: the run's identity.
-        grace_s: how long they may take to end after SIGTERM; then they are killed.
-        kill_s: how long the operating system may take to kill them.
-
-    Raises:
-        ServiceError: some were still there after that (as when the disk that they write to hangs).
-    """
-    for process in processes_of(run_id):
-        _signal(process.terminate)
-    if wait_until_gone(run_id, timeout_s=grace_s):
-        return
-    # A process may make another between our look and our signal: look until none is left.
-    if not holds_within(lambda: not _kill_all(run_id), timeout_s=kill_s):
-        left = ", ".join(str(process.pid) for process in processes_of(run_id))
-        raise ServiceError(
-            f"processes {left} did not end within {kill_s:g} s of being killed: end them by hand"
-        )
-
-
-def _kill_all(run_id: str) -> bool:
-    found = processes_of(run_id)
-    for process in found:
-        _signal(process.kill)
-    return bool(found)
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _signal(send: Callable[[], None]) -> None:

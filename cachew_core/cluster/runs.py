@@ -83,6 +83,11 @@ def run_id(name: str) -> str:
     return f"{folder}@{found.st_dev:x}:{found.st_ino:x}"
 
 
+def processes_of(name: str) -> processes.RunProcesses:
+    """The processes of a service; its folder must be there."""
+    return processes.RunProcesses(run_id(name))
+
+
 def begin(name: str) -> dict[str, str]:
     """Makes the folders of a new run.
 
@@ -162,7 +167,7 @@ def clear(name: str, *, grace_s: float) -> None:
         ServiceError: a process could not be ended; the files are still there.
     """
     folder = service_folder(name)
-    processes.end(run_id(name), grace_s=grace_s)
+    processes_of(name).end(grace_s=grace_s)
     (folder / "service.json").unlink(missing_ok=True)
     shutil.rmtree(folder / "run", ignore_errors=True)
     _remove_scratch(folder / "run.json")
@@ -227,7 +232,7 @@ def _leave(folder: Path) -> None:
             record = record_of(name)
             if record is not None and record.dispatcher_pid != os.getpid() and not _is_over(record):
                 return
-            processes.wait_until_gone(run_id(name), timeout_s=_LEAVING_GRACE_S)
+            processes_of(name).gone_within(_LEAVING_GRACE_S)
             clear(name, grace_s=1.0)
     except ServiceError as error:
         _log.debug("another command tidies up: %s", error)

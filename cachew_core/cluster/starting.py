@@ -14,6 +14,8 @@ from typing import TypeVar
 
 from cachew_core.cluster import control, locks, processes, runs
 from cachew_core.errors import ServiceError, ServiceUnavailableError, SettingsError
+from cachew_core.gcs import is_bucket
+from cachew_core.proto import cachew_pb2
 from cachew_core.service_record import ServiceRecord, service_folder, write_record
 from cachew_core.settings import AgentSettings, DispatcherSettings, LocalSettings, config_path
 
@@ -111,12 +113,12 @@ class _Start:
         endpoint = self._wait_for(
             "its dispatcher did not listen", "dispatcher", self._read_endpoint
         )
-        self._wait_for(
+        status = self._wait_for(
             f"not all of its {self._plan.workers} workers came",
             "worker",
-            lambda: self._has_workers(endpoint),
+            lambda: self._complete(endpoint),
         )
-        machine = processes.this_machine()
+        machine, settings = processes.this_machine(), self._plan.dispatcher
         dispatcher, agent = self._started["dispatcher"], self._started["worker"]
         return ServiceRecord(
             name=self._plan.name,
@@ -126,6 +128,11 @@ class _Start:
             agent_pid=agent[0],
             dispatcher_started=dispatcher[1],
             agent_started=agent[1],
+            store=self._plan.dispatcher.store or "",
+            cache_dir=place_of(settings.cache_dir) if settings.cache_dir else "",
+            cache_policy=self._plan.dispatcher.cache_policy,
+            scaling_policy=self._plan.dispatcher.scaling_policy,
+            page=status.page,
             machine=machine.name,
             boot_id=machine.boot_id,
         )
@@ -144,16 +151,46 @@ class _Start:
 
     def _dispatcher_flags(self) -> list[str]:
         settings = self._plan.dispatcher
+        weights = settings.tenant_weights
         flags = {
             "name": settings.name,
             "host": self._address.rpartition(":")[0],
             "port": self._address.rpartition(":")[2],
+            "page-port": settings.page_port,
             "idle-timeout": settings.idle_timeout_s,
             "first-client-timeout": settings.first_client_timeout_s,
             "work-dir": self._folder / "run" / "work",
             "endpoint-file": self._endpoint_file,
+            "events-file": runs.log_file(self._plan.name, "events").with_suffix(".jsonl"),
+            "cache-policy": settings.cache_policy,
+            "cache-dir": settings.cache_dir and place_of(settings.cache_dir),
+            "cache-stage-dir": settings.cache_stage_dir and settings.cache_stage_dir.absolute(),
+            "cache-capacity": settings.cache_capacity_bytes,
+            "cache-objective": settings.cache_objective,
+            "cache-cost-model": settings.cache_cost_model,
+            "price-trainer-hour": settings.price_trainer_hour,
+            "price-worker-hour": settings.price_worker_hour,
+            "price-gb-month": settings.price_gb_month,
+            "profile-budget": settings.profile_budget_s,
+            "scaling-policy": settings.scaling_policy,
+            "scaling-objective": settings.scaling_objective,
+            "scaling-tolerance": settings.scaling_tolerance,
+            "scaling-cost-tolerance": settings.scaling_cost_tolerance,
+            "climb-threshold": settings.climb_threshold,
+            "climb-batches": settings.climb_batches,
+            "climb-pause-batches": settings.climb_pause_batches,
+            "climb-skip-batches": settings.climb_skip_batches,
+            "min-workers": settings.min_workers,
+            "max-workers": settings.max_workers,
+            "standby": settings.standby,
+            "shrink-after": settings.shrink_after_s,
+            "tenant-weights": ",".join(f"{name}={w}" for name, w in weights.items()) or None,
+            "store": settings.store,
+            "store-url": settings.store_url,
         }
-        return [f"--{flag}={value}" for flag, value in flags.items()]
+        given = {flag: value for flag, value in flags.items() if value is not None}
+        needs_mount = ["--cache-needs-mount"] if settings.cache_needs_mount else []
+        return [f"--{flag}={value}" for flag, value in given.items()] + needs_mount
 
     def _worker_flags(self) -> list[str]:
         patience_s = AgentSettings.load().dispatcher_deadline_s
@@ -180,12 +217,15 @@ class _Start:
         except FileNotFoundError:
             return None
 
-    def _has_workers(self, endpoint: str) -> bool | None:
+    def _complete(self, endpoint: str) -> cachew_pb2.ServiceStatus | None:
+        """Its status, once all of its workers are there."""
         try:
             status = control.fetch_status(endpoint, timeout_s=_CALL_S)
         except ServiceUnavailableError:
             return None
-        return len(status.workers) >= self._plan.workers or None
+        least = self._plan.dispatcher.min_workers
+        needed = self._plan.workers if least is None else min(least, self._plan.workers)
+        return status if len(status.workers) >= needed else None
 
     def _wait_for(self, otherwise: str, slow: str, look: Callable[[], T | None]) -> T:
         while (found := look()) is None:
@@ -207,6 +247,11 @@ class _Start:
                 [f"service {self._plan.name!r} did not start: {what}; {path} ends with:", *tail]
             )
         )
+
+
+def place_of(cache_dir: str | Path) -> str:
+    """A cache's place as it is told to processes that have another working directory."""
+    return str(cache_dir) if is_bucket(str(cache_dir)) else os.path.abspath(cache_dir)
 
 
 def check_host(host: str) -> None:

@@ -10,10 +10,13 @@ from collections.abc import Callable
 
 import grpc
 
+from cachew_core.dispatcher.caching import Autocache
+from cachew_core.dispatcher.events import event
 from cachew_core.dispatcher.generation import Generation
 from cachew_core.dispatcher.jobs import Client, Epoch, EpochState, Job, Reader
+from cachew_core.dispatcher.pool import Agent
 from cachew_core.dispatcher.scheduler import Scheduler
-from cachew_core.errors import ServiceError
+from cachew_core.errors import CacheError, ServiceError
 from cachew_core.pipeline.variants import worker_variant
 from cachew_core.proto import cachew_pb2, stock_pb2
 
@@ -35,16 +38,30 @@ class EpochService:
         readers: those that live, by the id that their trainers know.
     """
 
-    def __init__(self, scheduler: Scheduler, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, autocache: Autocache, clock: Callable[[], float]
+    ) -> None:
         self.readers: dict[int, Reader] = {}
         self._scheduler = scheduler
+        self._autocache = autocache
         self._clock = clock
         self._ends: OrderedDict[int, str] = OrderedDict()
 
     async def open(
-        self, client: Client, reader_id: int, request: stock_pb2.GetOrCreateJobRequest
+        self,
+        client: Client,
+        reader_id: int,
+        request: stock_pb2.GetOrCreateJobRequest,
+        *,
+        iterator: int | None = None,
     ) -> Reader:
         """A reader for the client's next iterator, once its epoch has begun.
+
+        Args:
+            client: whose iterator it is.
+            reader_id: a new one.
+            request: how the client asked for a job, as stock has it.
+            iterator: its number, if the client gave it one; only such a client may read files.
 
         Raises:
             ServiceUnavailableError: no worker came within the client's deadline.
@@ -52,24 +69,55 @@ class EpochService:
         """
         if self._scheduler.refusing:
             raise ServiceError(self._scheduler.refusing)
-        reader = client.job.open_reader(client, reader_id, self._clock())
+        reader = client.job.open_reader(client, reader_id, self._clock(), iterator)
+        reader.epoch.expected_workers = self._scheduler.expected(client.job)
         self.readers[reader_id] = reader
         try:
-            generation = await self._bound(reader)
-            graph, variant = await self._graph_for(reader.epoch)
-            reader.stock_id = await generation.open_iteration(reader.epoch, graph, variant, request)
+            await self._finish_former(reader)
+            if iterator is not None and await self._is_direct(reader.epoch):
+                how = "directly"
+            else:
+                how = f"through {await self._open_on_workers(reader, request)} workers"
         except BaseException as error:
             await self._undo(reader, error)
             raise
         log.info(
-            "job %s: epoch %d is read by process %d on %s, %d workers",
+            "job %s: epoch %d is read by process %d on %s, %s",
             client.job.name,
             reader.epoch.number,
             client.pid,
             client.host,
-            len(generation.serving()),
+            how,
+            extra=event("reader_opened", job=client.job.name, epoch=reader.epoch.number),
         )
         return reader
+
+    async def _is_direct(self, epoch: Epoch) -> bool:
+        direct = await self._autocache.is_direct(epoch)
+        if direct and epoch.state is EpochState.WAITING:
+            epoch.state = EpochState.OPEN
+            self._scheduler.changed()
+        return direct
+
+    async def _open_on_workers(
+        self, reader: Reader, request: stock_pb2.GetOrCreateJobRequest
+    ) -> int:
+        generation = await self._bound(reader)
+        graph, variant = await self._graph_for(reader.epoch)
+        reader.stock_id = await generation.open_iteration(reader.epoch, graph, variant, request)
+        return len(generation.serving())
+
+    async def _finish_former(self, reader: Reader) -> None:
+        """Ends the epoch that this trainer has read before, if it has all of it.
+
+        A trainer sees its last element before its next heartbeat says so.
+        """
+        for former in list(reader.client.readers.values()):
+            if former is reader or former.released or not former.epoch.live:
+                continue
+            if await _is_finished(former):
+                with contextlib.suppress(CacheError):
+                    await self.finish_checked(former)
 
     async def _bound(self, reader: Reader) -> Generation:
         epoch = reader.epoch
@@ -101,25 +149,51 @@ class EpochService:
 
     async def _graph_for(self, epoch: Epoch) -> tuple[bytes, str]:
         """What the workers run in this epoch, and its name at the stock server."""
-        job = epoch.job
+        job, plan = epoch.job, await self._autocache.plan(epoch)
+        self._scheduler.planned(epoch, plan.workers)
         if job.seeded and _one_worker(epoch):
-            return await _variant(job, single=True, epoch=epoch.number), f"seeded-{epoch.number}"
-        if job.shared_graph is None:
-            job.shared_graph = await _variant(job, single=False, epoch=epoch.number)
-        return job.shared_graph, "shared"
+            graph = await _variant(job, plan.graph, single=True, epoch=epoch.number)
+            return graph, f"seeded-{epoch.number}-{plan.name}"
+        name, graph = job.shared_graph
+        if name != plan.name:
+            graph = await _variant(job, plan.graph, single=False, epoch=epoch.number)
+            job.shared_graph = plan.name, graph
+        return graph, f"shared-{plan.name}"
+
+    async def finish_checked(self, reader: Reader) -> None:
+        """Finishes, if what the epoch read is what was stored.
+
+        Raises:
+            CacheError: it is not; the epoch has failed.
+        """
+        try:
+            await self._autocache.check_read(reader.epoch)
+        except CacheError as error:
+            self.fail(reader.epoch, str(error))
+            raise
+        self.finish(reader)
 
     def finish(self, reader: Reader) -> None:
         """This reader is being told that all of the epoch's elements were handed out."""
         if reader.told_of_end:
             return
         reader.told_of_end = True
-        reader.epoch.end(EpochState.FINISHED, self._clock())
+        if reader.epoch.ignored_errors:
+            reader.client.notify(
+                f"job {reader.epoch.job.name!r}: {reader.epoch.ignored_words}", warning=True
+            )
+        if reader.epoch.is_read:
+            reader.epoch.end(EpochState.FINISHED, self._clock())
         self._settle(reader.epoch)
 
     def _settle(self, epoch: Epoch) -> None:
         """Frees a finished epoch's workers, not before the last answer has reached its reader."""
         reading = [reader for reader in epoch.readers if not reader.released]
-        if not reading or (len(epoch.readers) == 1 and reading[0].told_of_end):
+        if epoch.direct:
+            # What was handed out is still to be read.
+            if not reading:
+                epoch.settle()
+        elif not reading or (len(epoch.readers) == 1 and reading[0].told_of_end):
             epoch.settle()
         elif all(reader.told_of_end for reader in reading):
             asyncio.get_running_loop().call_later(IN_FLIGHT_S, self._settled, epoch)
@@ -137,8 +211,10 @@ class EpochService:
         self.readers.pop(reader.id, None)
         epoch = reader.epoch
         self._remember(reader.id, epoch)
+        if epoch.handout is not None and not reader.done:
+            await epoch.handout.left_early(reader)
         if epoch.live and all(other.released for other in epoch.readers):
-            finished = _got_all(reader) or await _is_finished(reader)
+            finished = reader.done or _got_all(reader) or await _is_finished(reader)
             epoch.end(EpochState.FINISHED if finished else EpochState.ABANDONED, self._clock())
         self._settle(epoch)
         if reader.stock_id is not None and epoch.generation is not None:
@@ -146,14 +222,57 @@ class EpochService:
             with contextlib.suppress(grpc.aio.AioRpcError, ServiceError):
                 await epoch.generation.call("ReleaseIterationClient", release.SerializeToString())
 
+    def fail(self, epoch: Epoch, reason: str) -> None:
+        """Ends the epoch with one sentence for its trainers."""
+        log.warning("job %s: epoch %d failed: %s", epoch.job.name, epoch.number, reason)
+        epoch.end(EpochState.FAILED, self._clock(), reason)
+        # All may have been handed out, and something be wrong with it all the same.
+        epoch.state, epoch.failure = EpochState.FAILED, epoch.failure or reason
+        self._scheduler.changed()
+
     def measured(self, reader: Reader, metrics: cachew_pb2.EpochMetrics) -> None:
         """Takes in what a trainer measured.
 
         A trainer that knows the length stops at it, before anybody told it that this is the end.
         """
         reader.metrics = metrics
+        self._autocache.chooser.measured(reader)
+        self._scheduler.measured(reader)
         if reader.epoch.state is EpochState.ABANDONED and _got_all(reader):
             reader.epoch.state = EpochState.FINISHED
+
+    def failed(self, client: Client, why: str) -> None:
+        """A worker gave a trainer an error, so the epoch that it reads has failed for all.
+
+        Stock may have called it finished: to it, a worker that failed has no more elements.
+        """
+        reader = client.readers.get(client.opened - 1)
+        if reader is None:
+            return
+        reader.epoch.end(EpochState.FAILED, self._clock(), why)
+        if reader.epoch.state is EpochState.FINISHED:
+            reader.epoch.state, reader.epoch.failure = EpochState.FAILED, why
+        self._scheduler.changed()
+
+    def errors_ignored(self, agent: Agent, ignored: cachew_pb2.IgnoredErrors) -> None:
+        """A pipeline's own `ignore_errors` has swallowed errors on a worker.
+
+        The worker can't tell in which of its job's epochs, so it counts in the last one there.
+        """
+        assignment = self._scheduler.pool.assignment(agent, ignored.assignment_id)
+        epoch = assignment.generation.newest if assignment else None
+        if assignment is None or epoch is None:
+            return
+        text = (
+            f"job {epoch.job.name!r}: ignore_errors swallows errors in epoch {epoch.number}, first "
+            f"on worker {assignment.slot.id} ({assignment.address}): {ignored.example}"
+        )
+        if not epoch.ignored_errors:
+            log.warning("%s", text)
+            for reader in epoch.readers:
+                reader.client.notify(text, warning=True)
+        epoch.ignore(ignored.count, ignored.example)
+        self._autocache.errors_ignored(epoch)
 
     def _remember(self, reader_id: int, epoch: Epoch) -> None:
         why = epoch.failure or "it was silent for too long"
@@ -176,12 +295,20 @@ class EpochService:
         job = client.job
         if job.clients.pop(client.id, None) is None:
             return
-        log.info("job %s: process %d on %s left (%s)", job.name, client.pid, client.host, reason)
+        log.info(
+            "job %s: process %d on %s left (%s)",
+            job.name,
+            client.pid,
+            client.host,
+            reason,
+            extra=event("trainer_left", job=job.name),
+        )
+        self._scheduler.autoscaler.left(client)
         for reader in list(client.readers.values()):
             await self.release(reader)
         if not job.clients:
             job.end()
-            log.info("job %s ended", job.name)
+            log.info("job %s ended", job.name, extra=event("job_ended", job=job.name))
         self._scheduler.changed()
 
     def fail_all(self, reason: str) -> None:
@@ -216,8 +343,7 @@ def _one_worker(epoch: Epoch) -> bool:
     return epoch.fixed and epoch.workers == 1
 
 
-async def _variant(job: Job, *, single: bool, epoch: int) -> bytes:
-    graph = job.request.graph
+async def _variant(job: Job, graph: bytes, *, single: bool, epoch: int) -> bytes:
     return await asyncio.to_thread(
         worker_variant, graph, sharded=job.sharded, single=single, epoch=epoch - 1
     )

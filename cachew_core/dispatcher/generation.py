@@ -8,30 +8,15 @@ generation.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import shutil
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import grpc
-
-from cachew_core import stock
 from cachew_core.dispatcher.pool import Assignment, AssignmentState
+from cachew_core.dispatcher.stock_servers import StockServer
 from cachew_core.errors import ServiceError
-from cachew_core.ports import PortPool
 from cachew_core.proto import cachew_pb2, stock_pb2
-from cachew_core.rpc import STOCK_CHANNEL_OPTIONS
 
 if TYPE_CHECKING:
     from cachew_core.dispatcher.jobs import Epoch, Job
-
-log = logging.getLogger(__name__)
-
-DISPATCHER_SERVICE = "/tensorflow.data.DispatcherService/"
-
-JOB_GC_MS = 1_000
-"""An epoch that its readers left ends on the workers within about twice this time."""
 
 _COMPRESSION = {
     cachew_pb2.COMPRESSION_NONE: stock_pb2.COMPRESSION_OFF,
@@ -50,35 +35,35 @@ def stock_metadata(request: cachew_pb2.RegisterPipelineRequest) -> stock_pb2.Dat
 
 
 class Generation:
-    """A `DispatchServer`, its members, and the epochs that it serves.
+    """A stock server, its members, and the epochs that it serves.
+
+    Args:
+        job: whose it is.
+        server: of its own.
 
     Attributes:
         members: assignments that have not ended.
         epochs: live ones that are bound to it.
         closed: a member left, or leaves; no new epoch begins here.
+        newest: the epoch that began here last, also when it has ended.
         lost: members that ended while they served, without an order; their epochs have failed.
+        broken: how the stock server ended, if it did so by itself; its epochs have failed.
+        dry: stock iterations that no splits are left of.
+        changes: of members and of what is left; while it is the same, a reader's tasks are.
     """
 
-    def __init__(
-        self, job: Job, *, work_dir: Path, host: str, ports: PortPool, client_timeout_s: float
-    ) -> None:
+    def __init__(self, job: Job, server: StockServer) -> None:
         self.job = job
+        self.server = server
         self.members: list[Assignment] = []
         self.epochs: set[Epoch] = set()
         self.closed = False
+        self.newest: Epoch | None = None
         self.lost: list[Assignment] = []
+        self.broken = ""
+        self.dry: set[int] = set()
+        self.changes = 0
         self._registered: set[str] = set()
-        self._work_dir = work_dir
-        self._work_dir.mkdir(parents=True)
-        self._reservation = ports.reserve()
-        self.address = f"{host}:{self._reservation.port}"
-        self._server: Any = stock.start_dispatch_server(
-            port=self._reservation.port,
-            work_dir=str(work_dir),
-            client_timeout_ms=int(client_timeout_s * 1000),
-            job_gc_ms=JOB_GC_MS,
-        )
-        self._channel = grpc.aio.insecure_channel(self.address, options=STOCK_CHANNEL_OPTIONS)
 
     def serving(self) -> list[Assignment]:
         """Members that can take splits."""
@@ -91,6 +76,7 @@ class Generation:
     def member_ended(self, assignment: Assignment, *, lost: bool) -> None:
         """Takes a member off the list; stock never forgets it, so no new epoch may begin here."""
         self.members.remove(assignment)
+        self.changes += 1
         self.closed = True
         if lost:
             self.lost.append(assignment)
@@ -100,20 +86,13 @@ class Generation:
 
         Raises:
             ServiceError: the server was stopped before or while it answered.
-            grpc.aio.AioRpcError: it refused.
+            grpc.aio.AioRpcError: it refused, or did not answer in time.
         """
-        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(
-            DISPATCHER_SERVICE + method
-        )
         try:
-            return await call(request)
-        except (asyncio.CancelledError, grpc.aio.UsageError) as error:
-            # A closed channel cancels its calls. Passed on, that would end our caller's handler
-            # without an answer, and a trainer would wait for it for ever.
-            if self._server is not None:
-                raise
+            return await self.server.call(method, request)
+        except ServiceError as error:
             raise ServiceError(
-                f"job {self.job.name!r} ended, so nothing reads it any more"
+                f"job {self.job.name!r} ended, so nothing reads it any more: {error}"
             ) from error
 
     async def open_iteration(
@@ -163,12 +142,6 @@ class Generation:
         self._registered.add(variant)
 
     async def stop(self) -> None:
-        """Ends the stock server and removes its work dir; its port rests."""
+        """Ends the stock server."""
         self.closed = True
-        server, self._server = self._server, None
-        if server is None:
-            return
-        await self._channel.close()
-        await asyncio.to_thread(server.stop)
-        self._reservation.release()
-        await asyncio.to_thread(shutil.rmtree, self._work_dir, ignore_errors=True)
+        await self.server.stop()

@@ -8,10 +8,13 @@ import asyncio
 import enum
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from cachew_core.dispatcher.events import event
+from cachew_core.errors import ServiceError
 from cachew_core.proto import cachew_pb2
 
 if TYPE_CHECKING:
@@ -23,6 +26,10 @@ Report = cachew_pb2.AssignmentReport
 
 FAILURES_IN_A_ROW = 3
 """A slot whose children failed so often is left alone until its agent connects again."""
+
+
+PROFILE_GRACE_S = 30.0
+"""What a measurement may take on top of three times its budget; agents end it earlier."""
 
 
 class AssignmentState(enum.StrEnum):
@@ -40,6 +47,7 @@ class Assignment:
 
     Attributes:
         releasing: its end has been ordered; only the agent's word is missing.
+        over_memory: it holds more than its node allows, so another is to take its place.
     """
 
     id: str
@@ -47,9 +55,17 @@ class Assignment:
     generation: Generation
     state: AssignmentState = AssignmentState.STARTING
     releasing: bool = False
+    over_memory: bool = False
     address: str = ""
     pid: int = 0
     error: str = ""
+
+    @property
+    def stays(self) -> bool:
+        """Whether it may work for its job as long as that wants it."""
+        # One that has served no epoch yet has nothing that a fresh one would not have.
+        swollen = self.over_memory and self.generation.newest is not None
+        return not (self.slot.agent.leaving or swollen)
 
     @property
     def leaving(self) -> bool:
@@ -91,22 +107,66 @@ class Agent:
     commands: asyncio.Queue[cachew_pb2.AgentCommand] = field(default_factory=asyncio.Queue)
 
 
+class PoolWatch(Protocol):
+    """Is told what happens to agents, and has a say in what they do first."""
+
+    def connected(self, agent: Agent) -> None:
+        """It is here; no command was sent to it yet."""
+
+    def assigned(self, agent: Agent) -> Sequence[cachew_pb2.StageOrder]:
+        """It gets one more worker to run; what must be done on its disk before."""
+
+    def lost(self, agent: Agent) -> None:
+        """It is gone."""
+
+    def answered(self, agent: Agent, result: cachew_pb2.StageResult) -> None:
+        """It has done what it was ordered to, or could not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Measurement:
+    agent: Agent
+    answer: asyncio.Future[cachew_pb2.ProfileResult]
+
+
 class Pool:
     """Agents and slots.
 
     Args:
         on_change: called after anything that may allow or demand another distribution of workers.
+
+    Attributes:
+        watch: is told of agents; None: nobody is.
+        size: so many slots may work; None: all that agents have.
     """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self.agents: dict[str, Agent] = {}
+        self.watch: PoolWatch | None = None
+        self.size: int | None = None
         self._on_change = on_change
         self._ids = itertools.count(1)
+        self._measurements: dict[str, _Measurement] = {}
+
+    @property
+    def capacity(self) -> int:
+        """Slots that agents have, whether they may work or not."""
+        return sum(len(agent.slots) for agent in self.agents.values() if not agent.leaving)
 
     def slots(self) -> Iterator[Slot]:
-        """Slots of all connected agents."""
-        for agent in self.agents.values():
-            yield from agent.slots
+        """Slots of all connected agents that work or may work."""
+        slots = [slot for agent in self.agents.values() for slot in agent.slots]
+        idle = len(slots)
+        if self.size is not None:
+            # Those that leave, or can't stay, will be replaced.
+            held = [slot.assignment for slot in slots if slot.assignment is not None]
+            idle = self.size - sum(1 for each in held if each.stays and not each.leaving)
+        for slot in slots:
+            if slot.assignment is not None or slot.agent.leaving:
+                yield slot
+            elif idle > 0:
+                idle -= 1
+                yield slot
 
     def usable(self) -> list[Slot]:
         """Slots that have or can have work for some time to come."""
@@ -126,7 +186,15 @@ class Pool:
         agent = Agent(id=hello.agent_id, host=hello.host, pid=hello.pid)
         agent.slots = [Slot(agent=agent, index=index) for index in range(hello.slots)]
         self.agents[agent.id] = agent
-        log.info("agent %s connected from %s: %d workers", agent.id, agent.host, hello.slots)
+        if self.watch is not None:
+            self.watch.connected(agent)
+        log.info(
+            "agent %s connected from %s: %d workers",
+            agent.id,
+            agent.host,
+            hello.slots,
+            extra=event("agent_connected", agent=agent.id, workers=hello.slots),
+        )
         self._on_change()
         return agent
 
@@ -135,10 +203,18 @@ class Pool:
         agent = self.agents.pop(agent_id, None)
         if agent is None:
             return
-        log.info("agent %s is gone: %s", agent.id, reason)
+        log.info(
+            "agent %s is gone: %s", agent.id, reason, extra=event("agent_gone", agent=agent.id)
+        )
+        if self.watch is not None:
+            self.watch.lost(agent)
         for slot in agent.slots:
             if slot.assignment is not None:
                 self._end(slot.assignment, lost=not slot.assignment.releasing, error=reason)
+        for profile_id, measurement in list(self._measurements.items()):
+            if measurement.agent is agent:
+                lost = f"it is gone before it had measured the pipeline: {reason}"
+                self.profiled(agent, cachew_pb2.ProfileResult(profile_id=profile_id, error=lost))
         self._on_change()
 
     def leave(self, agent: Agent) -> None:
@@ -155,7 +231,8 @@ class Pool:
             slot=slot.index,
             assignment_id=assignment.id,
             job_name=generation.job.name,
-            dispatch_address=generation.address,
+            dispatch_address=generation.server.address,
+            first=self.watch.assigned(slot.agent) if self.watch is not None else (),
         )
         slot.agent.commands.put_nowait(cachew_pb2.AgentCommand(assign=command))
         return assignment
@@ -189,12 +266,103 @@ class Pool:
             return
         assignment.address = report.address or assignment.address
         assignment.pid = report.pid or assignment.pid
+        if report.over_memory_bytes and not assignment.over_memory:
+            self._note_over_memory(assignment, report.over_memory_bytes)
+        assignment.generation.dry.update(report.dry)
+        assignment.generation.changes += 1
         if report.state == Report.ENDED:
             self._ended(assignment, report)
         elif report.state == Report.SERVING and assignment.state is AssignmentState.STARTING:
             assignment.state = AssignmentState.SERVING
             assignment.slot.failures = 0
+            log.info(
+                "worker %s serves job %s",
+                assignment.slot.id,
+                assignment.generation.job.name,
+                extra=event(
+                    "worker_serves",
+                    worker=assignment.slot.id,
+                    job=assignment.generation.job.name,
+                ),
+            )
         self._on_change()
+
+    @staticmethod
+    def _note_over_memory(assignment: Assignment, held_bytes: int) -> None:
+        assignment.over_memory = True
+        job = assignment.generation.job
+        text = (
+            f"worker {assignment.slot.id} came to hold {held_bytes / 1e6:.0f} MB, over its node's "
+            "worker_memory_bytes: a fresh one takes its place"
+        )
+        job.note(text)
+        log.warning("job %s: %s", job.name, text)
+
+    def assignment(self, agent: Agent, assignment_id: str) -> Assignment | None:
+        """What an agent does for somebody under that id; None: nothing any more."""
+        held = (slot.assignment for slot in agent.slots)
+        return next((a for a in held if a is not None and a.id == assignment_id), None)
+
+    async def profile(
+        self, graph: bytes, points: Sequence[str], scratch: str, budget_s: float, batches: int
+    ) -> str:
+        """Has an agent measure a pipeline, beside its slots; one with an idle slot, if there is.
+
+        Args:
+            graph: as one worker would run it alone, a GraphDef.
+            points: names of nodes of the graph, in the order of the data; the last is the end.
+            scratch: a folder on the cache's disk that is not there yet; it is gone afterwards.
+            budget_s: what it may take, about.
+            batches: so many elements at the end make a figure good enough.
+
+        Returns:
+            A `PipelineProfile` as JSON.
+
+        Raises:
+            ServiceError: there is no agent, or it is gone, or can't measure the pipeline.
+        """
+        agent = self._measurer()
+        profile_id = secrets.token_hex(8)
+        command = cachew_pb2.Profile(
+            profile_id=profile_id,
+            graph=graph,
+            points=points,
+            scratch=scratch,
+            budget_s=budget_s,
+            batches=batches,
+        )
+        answer = asyncio.get_running_loop().create_future()
+        self._measurements[profile_id] = _Measurement(agent=agent, answer=answer)
+        agent.commands.put_nowait(cachew_pb2.AgentCommand(profile=command))
+        try:
+            async with asyncio.timeout(3 * budget_s + PROFILE_GRACE_S):
+                result = await answer
+        except TimeoutError:
+            raise ServiceError(f"agent {agent.id} has not said what it measured") from None
+        finally:
+            del self._measurements[profile_id]
+        if result.error:
+            raise ServiceError(f"agent {agent.id}: {result.error}")
+        return str(result.json)
+
+    def profiled(self, agent: Agent, result: cachew_pb2.ProfileResult) -> None:
+        """What an agent says of a measurement; nobody may be waiting for it any more."""
+        measurement = self._measurements.get(result.profile_id)
+        if measurement and measurement.agent is agent and not measurement.answer.done():
+            measurement.answer.set_result(result)
+
+    def _measurer(self) -> Agent:
+        busy = [measurement.agent.id for measurement in self._measurements.values()]
+        staying = [agent for agent in self.agents.values() if not agent.leaving]
+        if not staying:
+            raise ServiceError("the pipeline can't be measured: the service has no worker node")
+        return min(
+            staying,
+            key=lambda agent: (
+                all(slot.assignment is not None for slot in agent.slots),
+                busy.count(agent.id),
+            ),
+        )
 
     def _ended(self, assignment: Assignment, report: cachew_pb2.AssignmentReport) -> None:
         if report.end in (Report.CRASHED, Report.FAILED):
@@ -209,9 +377,22 @@ class Pool:
         lost = report.end == Report.CRASHED or (
             report.end == Report.RELEASED and not assignment.releasing
         )
-        self._end(assignment, lost=lost, error=report.error or "it ended by itself")
+        usual = "it ended by itself" if lost else "its work is done"
+        self._end(assignment, lost=lost, error=report.error or usual)
 
     def _end(self, assignment: Assignment, *, lost: bool, error: str) -> None:
+        log.info(
+            "worker %s of job %s ended: %s",
+            assignment.slot.id,
+            assignment.generation.job.name,
+            error,
+            extra=event(
+                "worker_ended",
+                worker=assignment.slot.id,
+                job=assignment.generation.job.name,
+                lost=lost,
+            ),
+        )
         served = assignment.state in (AssignmentState.SERVING, AssignmentState.DRAINING)
         assignment.state, assignment.error = AssignmentState.ENDED, error
         assignment.slot.assignment = None

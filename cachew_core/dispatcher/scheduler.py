@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
+from cachew_core.dispatcher.autoscaling import Autoscaler
 from cachew_core.dispatcher.generation import Generation
-from cachew_core.dispatcher.jobs import Epoch, EpochState, Job, JobBook
-from cachew_core.dispatcher.pool import Assignment, AssignmentState, Pool
+from cachew_core.dispatcher.jobs import Epoch, EpochState, Job, JobBook, Reader
+from cachew_core.dispatcher.pool import Assignment, AssignmentState, Pool, Slot
+from cachew_core.dispatcher.stock_servers import StockServers
 from cachew_core.errors import ServiceUnavailableError
-from cachew_core.policy.share import Demand, even_shares
-from cachew_core.ports import PortPool
+from cachew_core.policy.autoscale import ScalingPolicy
+from cachew_core.policy.pool_size import PoolLimits, PoolSize, resize
+from cachew_core.policy.share import Demand, fair_shares
 from cachew_core.settings import DispatcherSettings
 
 log = logging.getLogger(__name__)
@@ -35,7 +38,8 @@ class Scheduler:
     """Distributes the pool's workers over the jobs' generations.
 
     Args:
-        work_dir: generations keep their state in folders of it.
+        servers: generations get theirs from it.
+        autoscaler: says how many workers each job wants.
         clock: monotonic seconds.
     """
 
@@ -43,18 +47,20 @@ class Scheduler:
         self,
         book: JobBook,
         settings: DispatcherSettings,
-        work_dir: Path,
+        servers: StockServers,
+        autoscaler: Autoscaler,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.book = book
+        self.autoscaler = autoscaler
         self.pool = Pool(self.changed)
         self.refusing = ""
         self._settings = settings
-        self._work_dir = work_dir
+        self._servers = servers
         self._clock = clock
-        self._ports = PortPool(rest_s=600)
-        self._numbers = itertools.count(1)
         self._change = asyncio.Event()
+        self._size = PoolSize()
+        self._granted: dict[str, int] = {}
         self._stopping: set[asyncio.Task[None]] = set()
 
     # What epochs ask for
@@ -96,8 +102,10 @@ class Scheduler:
         assert generation is not None
         epoch.state, epoch.generation = EpochState.OPEN, generation
         generation.epochs.add(epoch)
+        generation.newest = epoch
         epoch.workers = len(generation.serving())
-        if epoch.job.seeded and epoch.workers == 1:
+        # One that could get more is better off with them.
+        if epoch.job.seeded and epoch.workers == 1 and self.most(epoch.job) == 1:
             epoch.fixed = True
         self.changed()
 
@@ -115,6 +123,27 @@ class Scheduler:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._change.wait(), timeout_s)
 
+    def planned(self, epoch: Epoch, guess: int | None) -> None:
+        """It is known what the epoch does: it may want another number of workers.
+
+        Args:
+            epoch: with its mode.
+            guess: workers that were thought of when the mode was chosen; None: no number was.
+        """
+        self.autoscaler.planned(epoch, guess)
+        self.changed()
+
+    def measured(self, reader: Reader) -> None:
+        """A trainer has new metrics: its job may want another number of workers."""
+        generation, job = reader.epoch.generation, reader.epoch.job
+        if generation is None:
+            return
+        granted, want = self._granted.get(job.id, 0), self.autoscaler.want(job)
+        # One that has all it wants may want all there is.
+        most = granted if want is None or granted < want else max(granted, self._limits().most)
+        if self.autoscaler.measured(reader, workers=len(generation.serving()), most=most):
+            self.changed()
+
     # How the pool is distributed
 
     def changed(self) -> None:
@@ -127,46 +156,110 @@ class Scheduler:
         """Orders what is needed to bring every job to its share. Cheap, and right to call at any
         time.
         """
-        self._fail_epochs_of_lost_workers()
-        shares = self.shares()
+        self._fail_epochs_of_the_lost()
+        claimants = self._claimants()
+        self._resize(claimants)
+        self._granted = shares = self._shares_of([self._demand(job) for job in claimants])
+        missing = {job.id: max(0, shares[job.id] - _held(job)) for job in claimants}
         for job in self.book.jobs.values():
             self._retire(job)
-            self._give_back(job, shares.get(job.id, 0))
-        for job in self._claimants():
-            self._take(job, shares[job.id])
+        wanted, supply = sum(missing.values()), self._supply()
+        for job in self.book.jobs.values():
+            needed_elsewhere = wanted - missing.get(job.id, 0) - supply
+            supply += self._give_back(job, shares.get(job.id, 0), needed_elsewhere)
+        free = deque(self.pool.free())
+        for job in claimants:
+            self._take(job, shares[job.id], free)
         self._record_workers()
+
+    def _resize(self, claimants: Sequence[Job]) -> None:
+        """Lets as many slots work as are wanted and allowed."""
+        limits = self._limits()
+        wants = [self.autoscaler.want(job) for job in claimants]
+        self._size = resize(self._size, wants, limits, self._clock())
+        self.pool.size = self._size.workers
+
+    def notices(self) -> list[str]:
+        """What is not as it should be with the pool, for people."""
+        least, capacity = self._settings.min_workers or 0, self.pool.capacity
+        if capacity >= least:
+            return []
+        return [f"min_workers={least}, and agents offer {capacity}: jobs go on with these"]
+
+    def _limits(self) -> PoolLimits:
+        settings, capacity = self._settings, self.pool.capacity
+        most = min(settings.max_workers or capacity, capacity)
+        least = most if settings.min_workers is None else min(settings.min_workers, most)
+        return PoolLimits(
+            least=least,
+            most=most,
+            standby=settings.standby,
+            shrink_after_s=settings.shrink_after_s,
+        )
 
     def _claimants(self) -> list[Job]:
         """Jobs with a live epoch: those being read first, then by how long they wait."""
-        live = [job for job in self.book.jobs.values() if job.live_epochs()]
-        return sorted(live, key=lambda job: (not _is_open(job), job.live_epochs()[0].opened_at))
+        live = [job for job in self.book.jobs.values() if job.epochs_for_workers()]
+        return sorted(
+            live, key=lambda job: (not _is_open(job), job.epochs_for_workers()[0].opened_at)
+        )
 
     def shares(self) -> dict[str, int]:
         """The workers that each job with a live epoch should have, by job id."""
-        demands = [
-            Demand(job=job.id, most=job.most_workers, least=len(_pinned(job)))
-            for job in self._claimants()
-        ]
-        return dict(even_shares(len(self.pool.usable()), demands))
+        return self._shares_of([self._demand(job) for job in self._claimants()])
 
-    def _fail_epochs_of_lost_workers(self) -> None:
+    def most(self, job: Job) -> int:
+        """The workers that a job could get now, if it wanted all that are of use to it."""
+        others = [self._demand(other) for other in self._claimants() if other is not job]
+        own = replace(self._demand(job), want=job.most_workers)
+        return self._shares_of([*others, own], self._limits().most).get(job.id, 0)
+
+    def expected(self, job: Job) -> tuple[int, int]:
+        """The fewest and the most workers that an epoch of the job gets, both at least 1."""
+        most = max(1, self.most(job))
+        fixed = self.autoscaler.policy(job) is ScalingPolicy.ALL
+        return (most if fixed else 1), most
+
+    def _demand(self, job: Job) -> Demand:
+        request = job.request
+        return Demand(
+            job=job.id,
+            want=self.autoscaler.want(job),
+            least=len(_pinned(job)),
+            weight=request.weight or 1.0,
+            priority=request.priority,
+            tenant=request.tenant,
+        )
+
+    def _shares_of(self, demands: Sequence[Demand], workers: int | None = None) -> dict[str, int]:
+        if workers is None:
+            workers = min(len(self.pool.usable()), self._size.workers)
+        return fair_shares(workers, demands, self._settings.tenant_weights)
+
+    def _fail_epochs_of_the_lost(self) -> None:
         for job in self.book.jobs.values():
             for generation in list(job.generations):
                 for assignment in generation.lost:
-                    for epoch in list(generation.epochs):
-                        failure = (
-                            f"worker {assignment.slot.id} ({assignment.address}) was lost in epoch "
-                            f"{epoch.number} of job {job.name!r}: {assignment.error}; start the "
-                            "epoch again"
-                        )
-                        log.warning("%s", failure)
-                        epoch.end(EpochState.FAILED, self._clock(), failure)
+                    who = f"worker {assignment.slot.id} ({assignment.address})"
+                    self._fail_epochs(generation, who, assignment.error)
                 generation.lost.clear()
+                if generation.broken:
+                    self._fail_epochs(generation, "the stock server", generation.broken)
+
+    def _fail_epochs(self, generation: Generation, who: str, error: str) -> None:
+        for epoch in list(generation.epochs):
+            failure = (
+                f"{who} was lost in epoch {epoch.number} of job {generation.job.name!r}: {error}; "
+                "start the epoch again"
+            )
+            log.warning("%s", failure)
+            epoch.end(EpochState.FAILED, self._clock(), failure)
 
     def _retire(self, job: Job) -> None:
         """Ends generations that no epoch uses and none will."""
         for generation in list(job.generations):
-            if generation.epochs or not (generation.closed or job.ended):
+            needless = generation.closed or job.ended or job.does_without_workers
+            if generation.epochs or not needless:
                 continue
             for member in list(generation.members):
                 self.pool.release(member)
@@ -181,31 +274,38 @@ class Scheduler:
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
 
-    def _give_back(self, job: Job, share: int) -> None:
-        """Lets go of workers over the share, and of those whose agent leaves."""
+    def _supply(self) -> int:
+        """Workers that are free, or will be soon."""
+        coming = sum(1 for slot in self.pool.slots() if slot.assignment and slot.assignment.leaving)
+        return len(self.pool.free()) + coming
+
+    def _give_back(self, job: Job, share: int, needed_elsewhere: int) -> int:
+        """Lets go of workers over the share, and of those that can't stay.
+
+        Args:
+            job: any.
+            share: how many workers it should have.
+            needed_elsewhere: how many the other jobs want that nobody else gives up.
+
+        Returns:
+            How many it let go.
+        """
         held = [m for generation in job.generations for m in generation.staying()]
         for member in held:
-            if member.slot.agent.leaving:
+            if not member.stays:
                 self._let_go(member)
         second = _second_generation(job)
-        needed_elsewhere = self._needed_elsewhere(job) + second
-        surplus = len([m for m in held if not m.leaving]) - share + second
-        for member in reversed(held):
-            if surplus <= 0 or needed_elsewhere <= 0:
-                return
+        staying = len([m for m in held if not m.leaving])
+        want = self.autoscaler.want(job)
+        unwanted = staying - want if want is not None and job.epochs_for_workers() else 0
+        surplus = min(staying - share, max(needed_elsewhere, unwanted)) + second
+        # The last first, and before all others those that don't serve yet: nothing is lost by that.
+        for member in sorted(reversed(held), key=lambda m: m.state is not AssignmentState.STARTING):
+            if surplus <= 0:
+                break
             if not member.leaving and self._let_go(member):
                 surplus -= 1
-                needed_elsewhere -= 1
-
-    def _needed_elsewhere(self, job: Job) -> int:
-        shares = self.shares()
-        wanted = 0
-        for other in self._claimants():
-            if other is not job:
-                held = sum(len(generation.members) for generation in other.generations)
-                wanted += max(0, shares[other.id] - held)
-        coming = sum(1 for slot in self.pool.slots() if slot.assignment and slot.assignment.leaving)
-        return wanted - len(self.pool.free()) - coming
+        return sum(member.leaving for member in held)
 
     def _let_go(self, member: Assignment) -> bool:
         generation = member.generation
@@ -222,57 +322,54 @@ class Scheduler:
         return True
 
     def _bring_replacement(self, generation: Generation) -> None:
-        """The last worker of an open epoch leaves with its agent: another one must serve before it
-        may.
-        """
-        coming = [m for m in generation.staying() if not m.slot.agent.leaving]
+        """The last worker of an open epoch can't stay: another one must serve before it may go."""
+        coming = [m for m in generation.staying() if m.stays]
         free = self.pool.free()
         if not coming and free:
             self.pool.assign(free[0], generation)
 
-    def _take(self, job: Job, share: int) -> None:
+    def _take(self, job: Job, share: int, free: deque[Slot]) -> None:
         """Puts free workers to work for the job, up to its share."""
-        generation = self._generation_for(job)
-        if generation is None:
+        generation = self._generation_for(job, free)
+        if generation is None or (generation.closed and not generation.epochs):
             return
-        held = sum(len(g.members) for g in job.generations)
-        for slot in self.pool.free():
-            if held >= share:
-                return
-            if generation.closed and not generation.epochs:
-                return
-            self.pool.assign(slot, generation)
-            held += 1
+        for _ in range(min(share - _held(job), len(free))):
+            self.pool.assign(free.popleft(), generation)
 
-    def _generation_for(self, job: Job) -> Generation | None:
+    def _generation_for(self, job: Job, free: Collection[Slot]) -> Generation | None:
         """Where more workers of the job belong; None if none may join now."""
         current = job.generation
-        waiting = any(epoch.state is EpochState.WAITING for epoch in job.live_epochs())
+        waiting = any(epoch.state is EpochState.WAITING for epoch in job.epochs_for_workers())
         if current is not None and not current.closed:
             return None if any(epoch.fixed for epoch in current.epochs) else current
         if waiting:
-            return self._new_generation(job) if self.pool.free() else None
+            return self._new_generation(job) if free else None
         if current is None or any(epoch.fixed for epoch in current.epochs):
             return None
         return current  # members may still join its open epochs
 
-    def _new_generation(self, job: Job) -> Generation:
-        generation = Generation(
-            job,
-            work_dir=self._work_dir / f"{job.id}-{next(self._numbers)}",
-            host=self._settings.host,
-            ports=self._ports,
-            client_timeout_s=self._settings.client_timeout_s,
-        )
+    def _new_generation(self, job: Job) -> Generation | None:
+        """None if there is no stock server yet; once there is, everything is distributed anew."""
+        server = self._servers.take()
+        if server is None:
+            return None
+        generation = Generation(job, server)
+        server.on_end = lambda how: self._broke(generation, how)
         job.generation = generation
         job.generations.add(generation)
         return generation
+
+    def _broke(self, generation: Generation, how: str) -> None:
+        generation.broken, generation.closed = how, True
+        self.changed()
 
     def _record_workers(self) -> None:
         for job in self.book.jobs.values():
             for generation in job.generations:
                 for epoch in generation.epochs:
                     epoch.workers = max(epoch.workers, len(generation.serving()))
+                    if epoch.live:
+                        epoch.hold(len(generation.members), self._clock())
 
     # The end
 
@@ -283,7 +380,6 @@ class Scheduler:
                 self._stop(generation)
         if self._stopping:
             await asyncio.wait(self._stopping, timeout=5)
-        self._ports.close()
 
 
 class _Patience:
@@ -300,8 +396,13 @@ class _Patience:
         return self._clock() - self._last_seen > self._deadline_s
 
 
+def _held(job: Job) -> int:
+    """Workers that serve the job or are to: those that leave are no supply."""
+    return sum(not member.leaving for g in job.generations for member in g.members)
+
+
 def _is_open(job: Job) -> bool:
-    return any(epoch.state is EpochState.OPEN for epoch in job.live_epochs())
+    return any(epoch.state is EpochState.OPEN for epoch in job.epochs_for_workers())
 
 
 def _pinned(job: Job) -> list[Assignment]:
@@ -316,7 +417,7 @@ def _pinned(job: Job) -> list[Assignment]:
 
 def _second_generation(job: Job) -> int:
     """1 if an epoch of the job waits for a generation while its workers serve an older one."""
-    waiting = any(epoch.state is EpochState.WAITING for epoch in job.live_epochs())
+    waiting = any(epoch.state is EpochState.WAITING for epoch in job.epochs_for_workers())
     current = job.generation
     return int(
         waiting and (current is None or current.closed) and any(g.epochs for g in job.generations)

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 
+from cachew_core.cache import Proof
+from cachew_core.dispatcher.choosing import Chooser
 from cachew_core.dispatcher.epochs import EpochService
+from cachew_core.dispatcher.events import event
+from cachew_core.dispatcher.explaining import explain, worker_of
 from cachew_core.dispatcher.jobs import Client, Job
 from cachew_core.dispatcher.pool import Agent
 from cachew_core.dispatcher.scheduler import Scheduler
+from cachew_core.dispatcher.sources import SourceView
 from cachew_core.dispatcher.status import service_status
+from cachew_core.dispatcher.stored import StoredView
 from cachew_core.errors import CachewError, PipelineError
 from cachew_core.pipeline.variants import seeded_operators
+from cachew_core.policy.autoscale import parse_scaling_policy
+from cachew_core.policy.modes import parse_policy
 from cachew_core.proto import cachew_pb2, cachew_pb2_grpc
 from cachew_core.rpc import check_versions, own_versions
 from cachew_core.settings import DispatcherSettings
@@ -31,6 +41,8 @@ class DispatcherService(cachew_pb2_grpc.DispatcherServicer):
     """Serves `cachew.v1.Dispatcher`.
 
     Args:
+        stored: what lies in the cache, for people.
+        proof: what trainers must have read to count as seeing the cache; None: there is no cache.
         shut_down: begins the end of the service; returns at once.
     """
 
@@ -39,15 +51,26 @@ class DispatcherService(cachew_pb2_grpc.DispatcherServicer):
         settings: DispatcherSettings,
         scheduler: Scheduler,
         epochs: EpochService,
+        chooser: Chooser,
+        sources: SourceView,
+        stored: StoredView,
         *,
+        proof: Proof | None,
         clock: Callable[[], float],
         shut_down: Callable[[cachew_pb2.ShutdownRequest], None],
         pid: int,
     ) -> None:
         self.endpoint = ""
+        self.page = ""
+        self.ending = False
+        """Streams to trainers end by themselves: gRPC logs those that it breaks off as faults."""
         self._settings = settings
         self._scheduler = scheduler
         self._epochs = epochs
+        self._chooser = chooser
+        self._sources = sources
+        self._stored = stored
+        self._proof = proof
         self._clock = clock
         self._shut_down = shut_down
         self._pid = pid
@@ -61,42 +84,77 @@ class DispatcherService(cachew_pb2_grpc.DispatcherServicer):
             name=self._settings.name,
             workers=len(self._scheduler.pool.usable()),
             max_graph_bytes=self._settings.max_graph_bytes,
+            cache_proof_path=self._proof.path if self._proof else "",
+            cache_proof_sha256=self._proof.sha256 if self._proof else "",
+            cache_policy=str(parse_policy(self._settings.cache_policy)),
         )
 
     async def RegisterPipeline(  # noqa: N802
         self, request: cachew_pb2.RegisterPipelineRequest, context: Context
     ) -> cachew_pb2.RegisterPipelineResponse:
         try:
+            self._check(request)
+            seeded = await asyncio.to_thread(seeded_operators, request.graph)
             job = self._register(request)
+            await self._scheduler.autoscaler.recall(job)
         except PipelineError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except CachewError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        notices = await self._look_at_seeds(job)
+        notices = self._note_seeds(job, seeded)
         return cachew_pb2.RegisterPipelineResponse(
-            job_id=job.id, job_name=job.name, versions=self._versions, notices=notices
+            job_id=job.id,
+            job_name=job.name,
+            versions=self._versions,
+            notices=notices,
+            direct_reads=self._sees_the_cache(request),
         )
 
-    def _register(self, request: cachew_pb2.RegisterPipelineRequest) -> Job:
+    def _check(self, request: cachew_pb2.RegisterPipelineRequest) -> None:
         check_versions(self._versions, request.client, who=f"the trainer on {request.host}")
-        if self._scheduler.refusing:
-            raise CachewError(self._scheduler.refusing)
         if len(request.graph) > self._settings.max_graph_bytes:
             raise PipelineError(
                 f"the pipeline's graph is {len(request.graph)} bytes, over the service's "
                 f"max_graph_bytes={self._settings.max_graph_bytes}: put data into files"
             )
+        if request.cache_policy:
+            parse_policy(request.cache_policy)
+        if request.scaling_policy:
+            parse_scaling_policy(request.scaling_policy)
+        if not (math.isfinite(request.weight) and request.weight >= 0 <= request.max_workers):
+            raise PipelineError(
+                f"weight={request.weight!r} and max_workers={request.max_workers!r} can't be used: "
+                "they are not below 0"
+            )
+
+    def _register(self, request: cachew_pb2.RegisterPipelineRequest) -> Job:
+        if self._scheduler.refusing:
+            raise CachewError(self._scheduler.refusing)
         job = self._scheduler.book.register(request)
-        job.add_client(request.client_id, host=request.host, pid=request.pid, now=self._clock())
+        client = job.add_client(
+            request.client_id, host=request.host, pid=request.pid, now=self._clock()
+        )
+        client.dispatcher_address = request.dispatcher_address
+        client.direct = self._sees_the_cache(request)
+        log.info(
+            "job %s: process %d on %s came",
+            job.name,
+            request.pid,
+            request.host,
+            extra=event("trainer_came", job=job.name, fingerprint=request.fingerprint),
+        )
         for reason in request.single_worker_reasons:
             job.note(f"runs on one worker: {reason}")
         return job
 
-    async def _look_at_seeds(self, job: Job) -> list[str]:
+    def _sees_the_cache(self, request: cachew_pb2.RegisterPipelineRequest) -> bool:
+        proof = self._proof
+        return proof is not None and secrets.compare_digest(proof.secret, request.cache_proof)
+
+    def _note_seeds(self, job: Job, seeded: tuple[str, ...]) -> list[str]:
         if job.seeded_known:
             return []
-        job.seeded_known = True
-        job.seeded = await asyncio.to_thread(seeded_operators, job.request.graph)
+        job.seeded_known, job.seeded = True, seeded
         if not job.seeded or job.request.single_worker:
             return []
         return [
@@ -119,7 +177,7 @@ class DispatcherService(cachew_pb2_grpc.DispatcherServicer):
         client.connected = True
         incoming = asyncio.ensure_future(self._listen_to_client(client, request_iterator))
         try:
-            while not incoming.done():
+            while not incoming.done() and not self.ending:
                 client.seen_at = self._clock()
                 while client.notices:
                     yield client.notices.pop(0)
@@ -141,6 +199,8 @@ class DispatcherService(cachew_pb2_grpc.DispatcherServicer):
             if message.HasField("bye"):
                 await self._epochs.remove_client(client, "done")
                 return
+            if message.HasField("metrics"):
+                client.cpu_share = message.metrics.cpu_share
             for metrics in message.metrics.epochs:
                 reader = client.readers.get(metrics.iterator)
                 if reader is not None:
@@ -185,21 +245,67 @@ class DispatcherService(cachew_pb2_grpc.DispatcherServicer):
                 return "its connection ended"
             if message.HasField("report"):
                 self._scheduler.pool.report(agent, message.report)
+            elif message.HasField("profile"):
+                self._scheduler.pool.profiled(agent, message.profile)
+            elif message.HasField("sources"):
+                self._sources.answered(message.sources)
+            elif message.HasField("ignored"):
+                self._epochs.errors_ignored(agent, message.ignored)
+            elif message.HasField("stage") and self._scheduler.pool.watch is not None:
+                self._scheduler.pool.watch.answered(agent, message.stage)
             elif message.HasField("leaving"):
                 self._scheduler.pool.leave(agent)
+
+    async def ExplainFailure(  # noqa: N802
+        self, request: cachew_pb2.ExplainFailureRequest, context: Context
+    ) -> cachew_pb2.FailureExplanation:
+        hello = cachew_pb2.ClientHello(client_id=request.client_id, job_id=request.job_id)
+        client = self._find_client(hello)
+        slot = worker_of(client.job, request.error, self._scheduler.pool) if client else None
+        if client is None or slot is None:
+            return cachew_pb2.FailureExplanation()
+        text = await explain(client.job, slot, self._sources)
+        self._epochs.failed(client, text or request.error)
+        if text:
+            client.job.note(text)
+            log.warning("job %s: %s", client.job.name, text)
+        return cachew_pb2.FailureExplanation(text=text)
 
     # People
 
     async def GetStatus(  # noqa: N802
         self, request: cachew_pb2.StatusRequest, context: Context
     ) -> cachew_pb2.ServiceStatus:
+        return self.status()
+
+    def status(self) -> cachew_pb2.ServiceStatus:
+        """What the service says of itself."""
         return service_status(
             self._scheduler,
+            self._chooser,
+            stored=self._stored.entries,
             name=self._settings.name,
             endpoint=self.endpoint,
+            page=self.page,
             state="draining" if self._scheduler.refusing else "running",
             clock=self._clock,
         )
+
+    async def ScaleJob(  # noqa: N802
+        self, request: cachew_pb2.ScaleJobRequest, context: Context
+    ) -> cachew_pb2.ScaleJobResponse:
+        job = self._scheduler.book.named(request.job_name)
+        if job is None or job.ended:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"no job {request.job_name!r} is read now: see status"
+            )
+        if request.workers < 0:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"workers={request.workers} is below 0"
+            )
+        self._scheduler.autoscaler.set_by_hand(job, request.workers or None)
+        self._scheduler.changed()
+        return cachew_pb2.ScaleJobResponse()
 
     async def Shutdown(  # noqa: N802
         self, request: cachew_pb2.ShutdownRequest, context: Context

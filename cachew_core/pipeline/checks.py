@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from cachew_core import stock
 from cachew_core.errors import PipelineError
-from cachew_core.pipeline.graph import DatasetGraph, base_op
+from cachew_core.pipeline.graph import DatasetGraph, base_op, mark_name
 from cachew_core.pipeline.operators import OperatorRule, Verdict, rule_of
 from cachew_core.pipeline.state import state_operators
 
@@ -19,6 +20,7 @@ __all__ = [
     "Limits",
     "check_constants",
     "check_element_spec",
+    "check_marks",
     "check_operators",
     "check_size",
     "one_worker_reasons",
@@ -104,6 +106,29 @@ def check_operators(graph: DatasetGraph) -> None:
         _refuse_python(graph, node)
         _refuse_rule(graph, node)
         _refuse_resources(graph, node)
+
+
+def check_marks(graph: DatasetGraph) -> None:
+    """Refuse marks at which nothing could be stored.
+
+    Raises:
+        PipelineError: one stands inside of a function, or several have one name.
+    """
+    functions = graph.reachable_functions(graph.graph_def.node)
+    hidden = {mark_name(node) for function in functions for node in function.node_def} - {None}
+    if hidden:
+        raise PipelineError(
+            f"cachew.mark(name={min(map(str, hidden))!r}) stands inside of a function (of "
+            "`interleave` or `flat_map`, say), which makes many small datasets and no one stream "
+            "of elements to store: put it behind the operator that calls the function"
+        )
+    names = Counter(mark_name(node) for node in graph.operators())
+    for name, count in names.items():
+        if name is not None and count > 1:
+            raise PipelineError(
+                f"{count} marks of the pipeline have the name {name!r}: give each cachew.mark() a "
+                "name of its own"
+            )
 
 
 def _refuse_python(graph: DatasetGraph, node: Any) -> None:

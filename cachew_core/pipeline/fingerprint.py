@@ -15,10 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from cachew_core import stock
-from cachew_core.pipeline.graph import MARK_PREFIX, DatasetGraph, user_name, value_of
+from cachew_core.pipeline.graph import DatasetGraph, component_specs, mark_name, user_name, value_of
 from cachew_core.pipeline.state import writes_state
 
-__all__ = ["fingerprint", "rename_functions"]
+__all__ = ["fingerprint", "fingerprints_at", "rename_functions"]
 
 _PROCESS_ATTRS = frozenset(
     {
@@ -49,6 +49,20 @@ def fingerprint(graph: DatasetGraph, element_spec: Any) -> str:
     functions = _function_digests(graph)
     digests = _node_digests(graph.graph_def.node, functions, {})
     return _digest(digests[graph.sink.name], _describe_spec(element_spec).encode()).hex()
+
+
+def fingerprints_at(graph: DatasetGraph, nodes: Iterable[Any]) -> dict[str, str]:
+    """For dataset nodes, by name: the identity of the pipeline that ends there.
+
+    The flat element spec is part of it, what follows the node is not.
+    """
+    digests = _node_digests(graph.graph_def.node, _function_digests(graph), {})
+    return {
+        node.name: _digest(
+            digests[node.name], *(_describe_spec(spec).encode() for spec in component_specs(node))
+        ).hex()
+        for node in nodes
+    }
 
 
 def rename_functions(graph_def: stock.GraphDef) -> stock.GraphDef:
@@ -135,8 +149,8 @@ def _node_digest(
     if node.op == "Const" and node.attr["dtype"].type == tf.resource.as_datatype_enum:
         return _digest(b"resource")
     parts = [functions.get(node.op, node.op.encode())]
-    if (name := user_name(node)) and name.startswith(MARK_PREFIX):
-        parts.append(name.encode())
+    if mark_name(node) is not None:
+        parts.append((user_name(node) or "").encode())
     for key, attr in sorted(node.attr.items()):
         if not key.startswith("_") and key not in _PROCESS_ATTRS:
             parts += [key.encode(), _attr_digest(attr, functions)]

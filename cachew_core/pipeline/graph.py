@@ -16,15 +16,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from cachew_core import stock
+from cachew_core.errors import PipelineError
 
 __all__ = [
     "MARK_PREFIX",
+    "RANDOM_MARK_PREFIX",
     "DatasetGraph",
     "base_op",
     "component_specs",
     "function_words",
+    "mark_name",
     "set_components",
     "value_of",
 ]
@@ -32,7 +36,12 @@ __all__ = [
 MARK_PREFIX = "cachew_mark__"
 """What a mark's `take(-1)` node is called, before the mark's own name."""
 
+RANDOM_MARK_PREFIX = "cachew_random_mark__"
+"""The same for a mark at which random elements may be stored."""
+
 _DEFAULT_NAME = re.compile(r"^\w+:\d+$")
+_CONTENT_NAME = re.compile(r"^cachew_[0-9a-f]{32}$")
+"""What grafted functions are called, which nobody wrote."""
 _TRACED_NAME = re.compile(r"^__(?:inference|forward)_(?:Dataset_[a-z_]+?_)?(?P<name>.+?)_\d+$")
 
 
@@ -51,8 +60,28 @@ class DatasetGraph:
 
     @classmethod
     def parse(cls, graph: bytes) -> DatasetGraph:
-        """The view of a serialized graph."""
-        return cls(stock.GraphDef.FromString(graph))
+        """The view of a serialized graph.
+
+        Raises:
+            PipelineError: these bytes are not the graph of a dataset.
+        """
+        try:
+            view = cls(stock.GraphDef.FromString(graph))
+        except DecodeError as error:
+            raise PipelineError(f"the pipeline's graph can't be read: {error}") from error
+        missing = {
+            name
+            for node in view.nodes.values()
+            for name in (read.lstrip("^").partition(":")[0] for read in node.input)
+            if name not in view.nodes
+        }
+        if missing:
+            raise PipelineError(
+                f"the pipeline's graph reads nodes that it lacks: {sorted(missing)}"
+            )
+        if not view.result.input:
+            raise PipelineError("the pipeline's graph returns nothing")
+        return view
 
     def copy(self) -> DatasetGraph:
         """The same graph again, free to be changed."""
@@ -66,8 +95,15 @@ class DatasetGraph:
 
     @cached_property
     def result(self) -> Any:
-        """The `_Retval` node."""
-        return next(node for node in self.graph_def.node if node.op == "_Retval")
+        """The `_Retval` node.
+
+        Raises:
+            PipelineError: there is none.
+        """
+        for node in self.graph_def.node:
+            if node.op == "_Retval":
+                return node
+        raise PipelineError("the pipeline's graph has no result, as a dataset's graph has")
 
     @property
     def sink(self) -> Any:
@@ -170,7 +206,9 @@ class DatasetGraph:
         if name := user_name(node):
             notes.append(f"name {name!r}")
         notes.extend(
-            f"function `{function_words(f.signature.name)}`" for f in self.functions_of(node)[:1]
+            f"function `{function_words(f.signature.name)}`"
+            for f in self.functions_of(node)[:1]
+            if not _CONTENT_NAME.match(f.signature.name)
         )
         return f"`{words}` ({', '.join(notes)})" if notes else f"`{words}`"
 
@@ -229,6 +267,17 @@ def user_name(node: Any) -> str | None:
         start += 1
     name = str(metadata[start:].decode("utf-8", "replace"))
     return None if _DEFAULT_NAME.match(name) or not name else name
+
+
+def mark_name(node: Any) -> str | None:
+    """The name of a mark; None for a node that is none."""
+    if base_op(node.op) != "TakeDataset":
+        return None
+    name = user_name(node) or ""
+    for prefix in (MARK_PREFIX, RANDOM_MARK_PREFIX):
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return None
 
 
 def function_words(name: str) -> str:

@@ -15,6 +15,7 @@ from cachew_core.pipeline.checks import (
     Limits,
     check_constants,
     check_element_spec,
+    check_marks,
     check_operators,
     check_size,
     one_worker_reasons,
@@ -23,6 +24,7 @@ from cachew_core.pipeline.fingerprint import fingerprint
 from cachew_core.pipeline.graft import append
 from cachew_core.pipeline.graph import DatasetGraph
 from cachew_core.pipeline.lone import is_lone_variant, paired
+from cachew_core.pipeline.marks import append_end_mark
 from cachew_core.pipeline.repeats import take_final_repeat
 
 __all__ = ["Limits", "Prepared", "prepare"]
@@ -80,6 +82,7 @@ def prepare(
     graph = _serialized(dataset)
     warnings = check_size(graph.graph_def.ByteSize(), limits)
     check_operators(graph)
+    check_marks(graph)
     repeats = 1
     if num_consumers is None and not endless:
         graph, repeats = take_final_repeat(graph)
@@ -122,8 +125,9 @@ def _serialized(dataset: tf.data.Dataset) -> DatasetGraph:
 
 
 def _sent(graph: DatasetGraph, compression: str | None) -> bytes:
+    graph = graph.copy()
+    append_end_mark(graph)
     if compression is not None:
-        graph = graph.copy()
         append(graph, stock.compressed)
     return graph.serialize()
 

@@ -78,7 +78,7 @@ def _own_generators(graph: DatasetGraph) -> None:
         if base_op(node.op) not in _SEED_INPUTS:
             continue
         for index, source in enumerate(graph.inputs(node)):
-            if source.attr["value"].tensor.resource_handle_val:
+            if source.op == "Const" and source.attr["value"].tensor.resource_handle_val:
                 own = graph.add_copy(source, f"{node.name}/resource_{index}")
                 own.attr["value"].tensor.resource_handle_val[0].name = uuid.uuid4().hex
                 node.input[index] = own.name

@@ -54,10 +54,20 @@ class DispatcherStub(object):
                 request_serializer=cachew__core_dot_proto_dot_cachew__pb2.AgentMessage.SerializeToString,
                 response_deserializer=cachew__core_dot_proto_dot_cachew__pb2.AgentCommand.FromString,
                 _registered_method=True)
+        self.ExplainFailure = channel.unary_unary(
+                '/cachew.v1.Dispatcher/ExplainFailure',
+                request_serializer=cachew__core_dot_proto_dot_cachew__pb2.ExplainFailureRequest.SerializeToString,
+                response_deserializer=cachew__core_dot_proto_dot_cachew__pb2.FailureExplanation.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/cachew.v1.Dispatcher/GetStatus',
                 request_serializer=cachew__core_dot_proto_dot_cachew__pb2.StatusRequest.SerializeToString,
                 response_deserializer=cachew__core_dot_proto_dot_cachew__pb2.ServiceStatus.FromString,
+                _registered_method=True)
+        self.ScaleJob = channel.unary_unary(
+                '/cachew.v1.Dispatcher/ScaleJob',
+                request_serializer=cachew__core_dot_proto_dot_cachew__pb2.ScaleJobRequest.SerializeToString,
+                response_deserializer=cachew__core_dot_proto_dot_cachew__pb2.ScaleJobResponse.FromString,
                 _registered_method=True)
         self.Shutdown = channel.unary_unary(
                 '/cachew.v1.Dispatcher/Shutdown',
@@ -97,8 +107,22 @@ class DispatcherServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainFailure(self, request, context):
+        """Why an epoch failed that a trainer was reading: which file a worker could not read. Takes up to a minute.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ScaleJob(self, request, context):
+        """Sets the number of workers of a job by hand, or gives it back to its policy.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -133,10 +157,20 @@ def add_DispatcherServicer_to_server(servicer, server):
                     request_deserializer=cachew__core_dot_proto_dot_cachew__pb2.AgentMessage.FromString,
                     response_serializer=cachew__core_dot_proto_dot_cachew__pb2.AgentCommand.SerializeToString,
             ),
+            'ExplainFailure': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainFailure,
+                    request_deserializer=cachew__core_dot_proto_dot_cachew__pb2.ExplainFailureRequest.FromString,
+                    response_serializer=cachew__core_dot_proto_dot_cachew__pb2.FailureExplanation.SerializeToString,
+            ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
                     request_deserializer=cachew__core_dot_proto_dot_cachew__pb2.StatusRequest.FromString,
                     response_serializer=cachew__core_dot_proto_dot_cachew__pb2.ServiceStatus.SerializeToString,
+            ),
+            'ScaleJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScaleJob,
+                    request_deserializer=cachew__core_dot_proto_dot_cachew__pb2.ScaleJobRequest.FromString,
+                    response_serializer=cachew__core_dot_proto_dot_cachew__pb2.ScaleJobResponse.SerializeToString,
             ),
             'Shutdown': grpc.unary_unary_rpc_method_handler(
                     servicer.Shutdown,
@@ -263,6 +297,33 @@ class Dispatcher(object):
             _registered_method=True)
 
     @staticmethod
+    def ExplainFailure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cachew.v1.Dispatcher/ExplainFailure',
+            cachew__core_dot_proto_dot_cachew__pb2.ExplainFailureRequest.SerializeToString,
+            cachew__core_dot_proto_dot_cachew__pb2.FailureExplanation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetStatus(request,
             target,
             options=(),
@@ -279,6 +340,33 @@ class Dispatcher(object):
             '/cachew.v1.Dispatcher/GetStatus',
             cachew__core_dot_proto_dot_cachew__pb2.StatusRequest.SerializeToString,
             cachew__core_dot_proto_dot_cachew__pb2.ServiceStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScaleJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cachew.v1.Dispatcher/ScaleJob',
+            cachew__core_dot_proto_dot_cachew__pb2.ScaleJobRequest.SerializeToString,
+            cachew__core_dot_proto_dot_cachew__pb2.ScaleJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

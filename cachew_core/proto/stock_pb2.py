@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63\x61\x63hew_core/proto/stock.proto\x12\x0c\x63\x61\x63hew.stock\"\x84\x01\n\x11ProcessingModeDef\x12G\n\x0fsharding_policy\x18\x01 \x01(\x0e\x32..cachew.stock.ProcessingModeDef.ShardingPolicy\"&\n\x0eShardingPolicy\x12\x07\n\x03OFF\x10\x00\x12\x0b\n\x07\x44YNAMIC\x10\x01\"\x1b\n\nDatasetDef\x12\r\n\x05graph\x18\x01 \x01(\x0c\"p\n\x13\x44\x61taServiceMetadata\x12\x14\n\x0c\x65lement_spec\x18\x01 \x01(\x0c\x12.\n\x0b\x63ompression\x18\x02 \x01(\x0e\x32\x19.cachew.stock.Compression\x12\x13\n\x0b\x63\x61rdinality\x18\x03 \x01(\x03\"\xe7\x01\n\x11\x44\x61taServiceConfig\x12G\n\x0f\x64\x65ployment_mode\x18\x01 \x01(\x0e\x32..cachew.stock.DataServiceConfig.DeploymentMode\"\x88\x01\n\x0e\x44\x65ploymentMode\x12\x1f\n\x1b\x44\x45PLOYMENT_MODE_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x44\x45PLOYMENT_MODE_COLOCATED\x10\x01\x12\x1a\n\x16\x44\x45PLOYMENT_MODE_REMOTE\x10\x02\x12\x1a\n\x16\x44\x45PLOYMENT_MODE_HYBRID\x10\x03\"\x13\n\x11GetVersionRequest\"%\n\x12GetVersionResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\xa5\x01\n\x1bGetOrRegisterDatasetRequest\x12)\n\x07\x64\x61taset\x18\x01 \x01(\x0b\x32\x18.cachew.stock.DatasetDef\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32!.cachew.stock.DataServiceMetadata\x12\x17\n\ndataset_id\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_dataset_id\"2\n\x1cGetOrRegisterDatasetResponse\x12\x12\n\ndataset_id\x18\x01 \x01(\t\"3\n\x1dGetDataServiceMetadataRequest\x12\x12\n\ndataset_id\x18\x01 \x01(\t\"U\n\x1eGetDataServiceMetadataResponse\x12\x33\n\x08metadata\x18\x01 \x01(\x0b\x32!.cachew.stock.DataServiceMetadata\"O\n\x1cGetDataServiceConfigResponse\x12/\n\x06\x63onfig\x18\x01 \x01(\x0b\x32\x1f.cachew.stock.DataServiceConfig\"\x91\x02\n\x15GetOrCreateJobRequest\x12\x12\n\ndataset_id\x18\x01 \x01(\t\x12<\n\x13processing_mode_def\x18\x02 \x01(\x0b\x32\x1f.cachew.stock.ProcessingModeDef\x12\x15\n\x08job_name\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x1a\n\rnum_consumers\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x1f\n\x17use_cross_trainer_cache\x18\x05 \x01(\x08\x12\x33\n\x0etarget_workers\x18\x06 \x01(\x0e\x32\x1b.cachew.stock.TargetWorkersB\x0b\n\t_job_nameB\x10\n\x0e_num_consumers\"(\n\x16GetOrCreateJobResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\"A\n\x1bGetOrCreateIterationRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\x12\x12\n\nrepetition\x18\x02 \x01(\x03\";\n\x1cGetOrCreateIterationResponse\x12\x1b\n\x13iteration_client_id\x18\x01 \x01(\x03\"P\n\x16MaybeRemoveTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\x03\x12\x16\n\x0e\x63onsumer_index\x18\x02 \x01(\x03\x12\r\n\x05round\x18\x03 \x01(\x03\"<\n\x1dReleaseIterationClientRequest\x12\x1b\n\x13iteration_client_id\x18\x01 \x01(\x03\" \n\x1eReleaseIterationClientResponse\"I\n\x08TaskInfo\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\x03\x12\x14\n\x0citeration_id\x18\x03 \x01(\x03\"\xb6\x01\n\x16\x43lientHeartbeatRequest\x12\x1b\n\x13iteration_client_id\x18\x01 \x01(\x03\x12\x1a\n\rcurrent_round\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\rblocked_round\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12#\n\x1btarget_processing_time_nsec\x18\x05 \x01(\x01\x42\x10\n\x0e_current_roundB\x10\n\x0e_blocked_round\"`\n\x17\x43lientHeartbeatResponse\x12)\n\ttask_info\x18\x01 \x03(\x0b\x32\x16.cachew.stock.TaskInfo\x12\x1a\n\x12iteration_finished\x18\x02 \x01(\x08\"`\n\"DisableCompressionAtRuntimeRequest\x12\x12\n\ndataset_id\x18\x01 \x01(\t\x12&\n\x1e\x64isable_compression_at_runtime\x18\x04 \x01(\x08\"\x81\x01\n#DisableCompressionAtRuntimeResponse\x12)\n\x1f\x63ompression_disabled_at_runtime\x18\x01 \x01(\x08H\x00\x12#\n\x19no_compression_to_disable\x18\x03 \x01(\x08H\x00\x42\n\n\x08\x64\x65\x63ision\"0\n\x07TaskDef\x12\x0f\n\x07task_id\x18\x04 \x01(\x03\x12\x14\n\x0citeration_id\x18\x05 \x01(\x03\"G\n\x16WorkerHeartbeatRequest\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12\x15\n\rcurrent_tasks\x18\x02 \x03(\x03\"\\\n\x17WorkerHeartbeatResponse\x12(\n\tnew_tasks\x18\x01 \x03(\x0b\x32\x15.cachew.stock.TaskDef\x12\x17\n\x0ftasks_to_delete\x18\x02 \x03(\x03\"2\n\x0cTaskProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x03\x12\x11\n\tcompleted\x18\x02 \x01(\x08\"Z\n\x13WorkerUpdateRequest\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12+\n\x07updates\x18\x02 \x03(\x0b\x32\x1a.cachew.stock.TaskProgress\"Y\n\x0fGetSplitRequest\x12\x14\n\x0citeration_id\x18\x01 \x01(\x03\x12\x12\n\nrepetition\x18\x02 \x01(\x03\x12\x1c\n\x14split_provider_index\x18\x03 \x01(\x03\"8\n\x10GetSplitResponse\x12\r\n\x05split\x18\x01 \x01(\x0c\x12\x15\n\rend_of_splits\x18\x02 \x01(\x08*v\n\x0b\x43ompression\x12\x1b\n\x17\x43OMPRESSION_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43OMPRESSION_OFF\x10\x01\x12\x16\n\x12\x43OMPRESSION_SNAPPY\x10\x02\x12\x1d\n\x19\x43OMPRESSION_FORCED_SNAPPY\x10\x03*z\n\rTargetWorkers\x12\x1e\n\x1aTARGET_WORKERS_UNSPECIFIED\x10\x00\x12\x17\n\x13TARGET_WORKERS_AUTO\x10\x01\x12\x16\n\x12TARGET_WORKERS_ANY\x10\x02\x12\x18\n\x14TARGET_WORKERS_LOCAL\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63\x61\x63hew_core/proto/stock.proto\x12\x0c\x63\x61\x63hew.stock\"\x84\x01\n\x11ProcessingModeDef\x12G\n\x0fsharding_policy\x18\x01 \x01(\x0e\x32..cachew.stock.ProcessingModeDef.ShardingPolicy\"&\n\x0eShardingPolicy\x12\x07\n\x03OFF\x10\x00\x12\x0b\n\x07\x44YNAMIC\x10\x01\"\x1b\n\nDatasetDef\x12\r\n\x05graph\x18\x01 \x01(\x0c\"p\n\x13\x44\x61taServiceMetadata\x12\x14\n\x0c\x65lement_spec\x18\x01 \x01(\x0c\x12.\n\x0b\x63ompression\x18\x02 \x01(\x0e\x32\x19.cachew.stock.Compression\x12\x13\n\x0b\x63\x61rdinality\x18\x03 \x01(\x03\"\xe7\x01\n\x11\x44\x61taServiceConfig\x12G\n\x0f\x64\x65ployment_mode\x18\x01 \x01(\x0e\x32..cachew.stock.DataServiceConfig.DeploymentMode\"\x88\x01\n\x0e\x44\x65ploymentMode\x12\x1f\n\x1b\x44\x45PLOYMENT_MODE_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x44\x45PLOYMENT_MODE_COLOCATED\x10\x01\x12\x1a\n\x16\x44\x45PLOYMENT_MODE_REMOTE\x10\x02\x12\x1a\n\x16\x44\x45PLOYMENT_MODE_HYBRID\x10\x03\"\x13\n\x11GetVersionRequest\"%\n\x12GetVersionResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\xa5\x01\n\x1bGetOrRegisterDatasetRequest\x12)\n\x07\x64\x61taset\x18\x01 \x01(\x0b\x32\x18.cachew.stock.DatasetDef\x12\x33\n\x08metadata\x18\x03 \x01(\x0b\x32!.cachew.stock.DataServiceMetadata\x12\x17\n\ndataset_id\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_dataset_id\"2\n\x1cGetOrRegisterDatasetResponse\x12\x12\n\ndataset_id\x18\x01 \x01(\t\"3\n\x1dGetDataServiceMetadataRequest\x12\x12\n\ndataset_id\x18\x01 \x01(\t\"U\n\x1eGetDataServiceMetadataResponse\x12\x33\n\x08metadata\x18\x01 \x01(\x0b\x32!.cachew.stock.DataServiceMetadata\"O\n\x1cGetDataServiceConfigResponse\x12/\n\x06\x63onfig\x18\x01 \x01(\x0b\x32\x1f.cachew.stock.DataServiceConfig\"\x91\x02\n\x15GetOrCreateJobRequest\x12\x12\n\ndataset_id\x18\x01 \x01(\t\x12<\n\x13processing_mode_def\x18\x02 \x01(\x0b\x32\x1f.cachew.stock.ProcessingModeDef\x12\x15\n\x08job_name\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x1a\n\rnum_consumers\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x1f\n\x17use_cross_trainer_cache\x18\x05 \x01(\x08\x12\x33\n\x0etarget_workers\x18\x06 \x01(\x0e\x32\x1b.cachew.stock.TargetWorkersB\x0b\n\t_job_nameB\x10\n\x0e_num_consumers\"(\n\x16GetOrCreateJobResponse\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\"A\n\x1bGetOrCreateIterationRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\x03\x12\x12\n\nrepetition\x18\x02 \x01(\x03\";\n\x1cGetOrCreateIterationResponse\x12\x1b\n\x13iteration_client_id\x18\x01 \x01(\x03\"P\n\x16MaybeRemoveTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\x03\x12\x16\n\x0e\x63onsumer_index\x18\x02 \x01(\x03\x12\r\n\x05round\x18\x03 \x01(\x03\"<\n\x1dReleaseIterationClientRequest\x12\x1b\n\x13iteration_client_id\x18\x01 \x01(\x03\" \n\x1eReleaseIterationClientResponse\"\x89\x01\n\x08TaskInfo\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\x03\x12\x14\n\x0citeration_id\x18\x03 \x01(\x03\x12>\n\x10transfer_servers\x18\x08 \x03(\x0b\x32$.cachew.stock.DataTransferServerInfo\";\n\x16\x44\x61taTransferServerInfo\x12\x10\n\x08protocol\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\xb6\x01\n\x16\x43lientHeartbeatRequest\x12\x1b\n\x13iteration_client_id\x18\x01 \x01(\x03\x12\x1a\n\rcurrent_round\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\rblocked_round\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12#\n\x1btarget_processing_time_nsec\x18\x05 \x01(\x01\x42\x10\n\x0e_current_roundB\x10\n\x0e_blocked_round\"`\n\x17\x43lientHeartbeatResponse\x12)\n\ttask_info\x18\x01 \x03(\x0b\x32\x16.cachew.stock.TaskInfo\x12\x1a\n\x12iteration_finished\x18\x02 \x01(\x08\"`\n\"DisableCompressionAtRuntimeRequest\x12\x12\n\ndataset_id\x18\x01 \x01(\t\x12&\n\x1e\x64isable_compression_at_runtime\x18\x04 \x01(\x08\"\x81\x01\n#DisableCompressionAtRuntimeResponse\x12)\n\x1f\x63ompression_disabled_at_runtime\x18\x01 \x01(\x08H\x00\x12#\n\x19no_compression_to_disable\x18\x03 \x01(\x08H\x00\x42\n\n\x08\x64\x65\x63ision\"0\n\x07TaskDef\x12\x0f\n\x07task_id\x18\x04 \x01(\x03\x12\x14\n\x0citeration_id\x18\x05 \x01(\x03\"G\n\x16WorkerHeartbeatRequest\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12\x15\n\rcurrent_tasks\x18\x02 \x03(\x03\"\\\n\x17WorkerHeartbeatResponse\x12(\n\tnew_tasks\x18\x01 \x03(\x0b\x32\x15.cachew.stock.TaskDef\x12\x17\n\x0ftasks_to_delete\x18\x02 \x03(\x03\"2\n\x0cTaskProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x03\x12\x11\n\tcompleted\x18\x02 \x01(\x08\"Z\n\x13WorkerUpdateRequest\x12\x16\n\x0eworker_address\x18\x01 \x01(\t\x12+\n\x07updates\x18\x02 \x03(\x0b\x32\x1a.cachew.stock.TaskProgress\"Y\n\x0fGetSplitRequest\x12\x14\n\x0citeration_id\x18\x01 \x01(\x03\x12\x12\n\nrepetition\x18\x02 \x01(\x03\x12\x1c\n\x14split_provider_index\x18\x03 \x01(\x03\"8\n\x10GetSplitResponse\x12\r\n\x05split\x18\x01 \x01(\x0c\x12\x15\n\rend_of_splits\x18\x02 \x01(\x08\"$\n\x11GetElementRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\x03\"r\n\x0cStringTensor\x12\r\n\x05\x64type\x18\x01 \x01(\x05\x12\x36\n\x0ctensor_shape\x18\x02 \x01(\x0b\x32 .cachew.stock.StringTensor.Shape\x12\x12\n\nstring_val\x18\x08 \x03(\x0c\x1a\x07\n\x05Shape\"E\n\x13UncompressedElement\x12.\n\ncomponents\x18\x01 \x03(\x0b\x32\x1a.cachew.stock.StringTensor\"}\n\x12GetElementResponse\x12\x17\n\x0f\x65nd_of_sequence\x18\x02 \x01(\x08\x12\x37\n\x0cuncompressed\x18\x05 \x01(\x0b\x32!.cachew.stock.UncompressedElement\x12\x15\n\relement_index\x18\x06 \x01(\x03*v\n\x0b\x43ompression\x12\x1b\n\x17\x43OMPRESSION_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43OMPRESSION_OFF\x10\x01\x12\x16\n\x12\x43OMPRESSION_SNAPPY\x10\x02\x12\x1d\n\x19\x43OMPRESSION_FORCED_SNAPPY\x10\x03*z\n\rTargetWorkers\x12\x1e\n\x1aTARGET_WORKERS_UNSPECIFIED\x10\x00\x12\x17\n\x13TARGET_WORKERS_AUTO\x10\x01\x12\x16\n\x12TARGET_WORKERS_ANY\x10\x02\x12\x18\n\x14TARGET_WORKERS_LOCAL\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cachew_core.proto.stock_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_COMPRESSION']._serialized_start=2782
-  _globals['_COMPRESSION']._serialized_end=2900
-  _globals['_TARGETWORKERS']._serialized_start=2902
-  _globals['_TARGETWORKERS']._serialized_end=3024
+  _globals['_COMPRESSION']._serialized_start=3260
+  _globals['_COMPRESSION']._serialized_end=3378
+  _globals['_TARGETWORKERS']._serialized_start=3380
+  _globals['_TARGETWORKERS']._serialized_end=3502
   _globals['_PROCESSINGMODEDEF']._serialized_start=48
   _globals['_PROCESSINGMODEDEF']._serialized_end=180
   _globals['_PROCESSINGMODEDEF_SHARDINGPOLICY']._serialized_start=142
@@ -75,28 +75,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RELEASEITERATIONCLIENTREQUEST']._serialized_end=1648
   _globals['_RELEASEITERATIONCLIENTRESPONSE']._serialized_start=1650
   _globals['_RELEASEITERATIONCLIENTRESPONSE']._serialized_end=1682
-  _globals['_TASKINFO']._serialized_start=1684
-  _globals['_TASKINFO']._serialized_end=1757
-  _globals['_CLIENTHEARTBEATREQUEST']._serialized_start=1760
-  _globals['_CLIENTHEARTBEATREQUEST']._serialized_end=1942
-  _globals['_CLIENTHEARTBEATRESPONSE']._serialized_start=1944
-  _globals['_CLIENTHEARTBEATRESPONSE']._serialized_end=2040
-  _globals['_DISABLECOMPRESSIONATRUNTIMEREQUEST']._serialized_start=2042
-  _globals['_DISABLECOMPRESSIONATRUNTIMEREQUEST']._serialized_end=2138
-  _globals['_DISABLECOMPRESSIONATRUNTIMERESPONSE']._serialized_start=2141
-  _globals['_DISABLECOMPRESSIONATRUNTIMERESPONSE']._serialized_end=2270
-  _globals['_TASKDEF']._serialized_start=2272
-  _globals['_TASKDEF']._serialized_end=2320
-  _globals['_WORKERHEARTBEATREQUEST']._serialized_start=2322
-  _globals['_WORKERHEARTBEATREQUEST']._serialized_end=2393
-  _globals['_WORKERHEARTBEATRESPONSE']._serialized_start=2395
-  _globals['_WORKERHEARTBEATRESPONSE']._serialized_end=2487
-  _globals['_TASKPROGRESS']._serialized_start=2489
-  _globals['_TASKPROGRESS']._serialized_end=2539
-  _globals['_WORKERUPDATEREQUEST']._serialized_start=2541
-  _globals['_WORKERUPDATEREQUEST']._serialized_end=2631
-  _globals['_GETSPLITREQUEST']._serialized_start=2633
-  _globals['_GETSPLITREQUEST']._serialized_end=2722
-  _globals['_GETSPLITRESPONSE']._serialized_start=2724
-  _globals['_GETSPLITRESPONSE']._serialized_end=2780
+  _globals['_TASKINFO']._serialized_start=1685
+  _globals['_TASKINFO']._serialized_end=1822
+  _globals['_DATATRANSFERSERVERINFO']._serialized_start=1824
+  _globals['_DATATRANSFERSERVERINFO']._serialized_end=1883
+  _globals['_CLIENTHEARTBEATREQUEST']._serialized_start=1886
+  _globals['_CLIENTHEARTBEATREQUEST']._serialized_end=2068
+  _globals['_CLIENTHEARTBEATRESPONSE']._serialized_start=2070
+  _globals['_CLIENTHEARTBEATRESPONSE']._serialized_end=2166
+  _globals['_DISABLECOMPRESSIONATRUNTIMEREQUEST']._serialized_start=2168
+  _globals['_DISABLECOMPRESSIONATRUNTIMEREQUEST']._serialized_end=2264
+  _globals['_DISABLECOMPRESSIONATRUNTIMERESPONSE']._serialized_start=2267
+  _globals['_DISABLECOMPRESSIONATRUNTIMERESPONSE']._serialized_end=2396
+  _globals['_TASKDEF']._serialized_start=2398
+  _globals['_TASKDEF']._serialized_end=2446
+  _globals['_WORKERHEARTBEATREQUEST']._serialized_start=2448
+  _globals['_WORKERHEARTBEATREQUEST']._serialized_end=2519
+  _globals['_WORKERHEARTBEATRESPONSE']._serialized_start=2521
+  _globals['_WORKERHEARTBEATRESPONSE']._serialized_end=2613
+  _globals['_TASKPROGRESS']._serialized_start=2615
+  _globals['_TASKPROGRESS']._serialized_end=2665
+  _globals['_WORKERUPDATEREQUEST']._serialized_start=2667
+  _globals['_WORKERUPDATEREQUEST']._serialized_end=2757
+  _globals['_GETSPLITREQUEST']._serialized_start=2759
+  _globals['_GETSPLITREQUEST']._serialized_end=2848
+  _globals['_GETSPLITRESPONSE']._serialized_start=2850
+  _globals['_GETSPLITRESPONSE']._serialized_end=2906
+  _globals['_GETELEMENTREQUEST']._serialized_start=2908
+  _globals['_GETELEMENTREQUEST']._serialized_end=2944
+  _globals['_STRINGTENSOR']._serialized_start=2946
+  _globals['_STRINGTENSOR']._serialized_end=3060
+  _globals['_STRINGTENSOR_SHAPE']._serialized_start=3053
+  _globals['_STRINGTENSOR_SHAPE']._serialized_end=3060
+  _globals['_UNCOMPRESSEDELEMENT']._serialized_start=3062
+  _globals['_UNCOMPRESSEDELEMENT']._serialized_end=3131
+  _globals['_GETELEMENTRESPONSE']._serialized_start=3133
+  _globals['_GETELEMENTRESPONSE']._serialized_end=3258
 # @@protoc_insertion_point(module_scope)

@@ -173,14 +173,24 @@ class ReleaseIterationClientResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class TaskInfo(_message.Message):
-    __slots__ = ("worker_address", "task_id", "iteration_id")
+    __slots__ = ("worker_address", "task_id", "iteration_id", "transfer_servers")
     WORKER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     ITERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_SERVERS_FIELD_NUMBER: _ClassVar[int]
     worker_address: str
     task_id: int
     iteration_id: int
-    def __init__(self, worker_address: _Optional[str] = ..., task_id: _Optional[int] = ..., iteration_id: _Optional[int] = ...) -> None: ...
+    transfer_servers: _containers.RepeatedCompositeFieldContainer[DataTransferServerInfo]
+    def __init__(self, worker_address: _Optional[str] = ..., task_id: _Optional[int] = ..., iteration_id: _Optional[int] = ..., transfer_servers: _Optional[_Iterable[_Union[DataTransferServerInfo, _Mapping]]] = ...) -> None: ...
+
+class DataTransferServerInfo(_message.Message):
+    __slots__ = ("protocol", "address")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    protocol: str
+    address: str
+    def __init__(self, protocol: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class ClientHeartbeatRequest(_message.Message):
     __slots__ = ("iteration_client_id", "current_round", "blocked_round", "target_processing_time_nsec")
@@ -275,3 +285,38 @@ class GetSplitResponse(_message.Message):
     split: bytes
     end_of_splits: bool
     def __init__(self, split: _Optional[bytes] = ..., end_of_splits: bool = ...) -> None: ...
+
+class GetElementRequest(_message.Message):
+    __slots__ = ("task_id",)
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    task_id: int
+    def __init__(self, task_id: _Optional[int] = ...) -> None: ...
+
+class StringTensor(_message.Message):
+    __slots__ = ("dtype", "tensor_shape", "string_val")
+    class Shape(_message.Message):
+        __slots__ = ()
+        def __init__(self) -> None: ...
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    STRING_VAL_FIELD_NUMBER: _ClassVar[int]
+    dtype: int
+    tensor_shape: StringTensor.Shape
+    string_val: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, dtype: _Optional[int] = ..., tensor_shape: _Optional[_Union[StringTensor.Shape, _Mapping]] = ..., string_val: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class UncompressedElement(_message.Message):
+    __slots__ = ("components",)
+    COMPONENTS_FIELD_NUMBER: _ClassVar[int]
+    components: _containers.RepeatedCompositeFieldContainer[StringTensor]
+    def __init__(self, components: _Optional[_Iterable[_Union[StringTensor, _Mapping]]] = ...) -> None: ...
+
+class GetElementResponse(_message.Message):
+    __slots__ = ("end_of_sequence", "uncompressed", "element_index")
+    END_OF_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    UNCOMPRESSED_FIELD_NUMBER: _ClassVar[int]
+    ELEMENT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    end_of_sequence: bool
+    uncompressed: UncompressedElement
+    element_index: int
+    def __init__(self, end_of_sequence: bool = ..., uncompressed: _Optional[_Union[UncompressedElement, _Mapping]] = ..., element_index: _Optional[int] = ...) -> None: ...

@@ -18,17 +18,21 @@ import resource
 import secrets
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from cachew_core.errors import SettingsError
+from cachew_core.forkserver.nursery import Nursery
 from cachew_core.ports import PortPool, parse_port_range
 from cachew_core.proto import cachew_pb2
 from cachew_core.rpc import address_of, own_versions
 from cachew_core.settings import AgentSettings
 from cachew_core.worker.link import DispatcherLink
-from cachew_core.worker.nursery import Nursery
+from cachew_core.worker.looking import looked_at
+from cachew_core.worker.measuring import measured
+from cachew_core.worker.memory import MemoryLimit
 from cachew_core.worker.slot import Assignment, Report, WorkerNode
+from cachew_core.worker.staging import Stages
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +73,8 @@ class Agent:
         self._id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         self._assignments: dict[str, Assignment] = {}
         self._lives: set[asyncio.Task[None]] = set()
+        self._measurements: dict[str, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._over = asyncio.Event()
         self._link = DispatcherLink(
@@ -78,12 +84,16 @@ class Agent:
             obey=self._obey,
         )
         self._nursery = Nursery()
+        self._stages = Stages()
         ports = parse_port_range(settings.port_range) if settings.port_range else None
         self._node = WorkerNode(
             host=f"[{settings.host}]" if ":" in settings.host else settings.host,
             nursery=self._nursery,
             ports=PortPool(settings.port_rest_s, ports=ports),
             tell=self._tell,
+            tell_ignored=self._tell_ignored,
+            prepare=self._stages.do_first,
+            memory=_memory_limit(settings),
         )
 
     async def run(self) -> None:
@@ -112,7 +122,8 @@ class Agent:
         await self._link.run()
 
     async def _end_assignments(self) -> None:
-        await _cancel(*self._lives)
+        self._stages.end()
+        await _cancel(*self._lives, *self._measurements.values(), *self._background)
 
     def _greet(self) -> Iterator[cachew_pb2.AgentMessage]:
         hello = cachew_pb2.AgentHello(
@@ -137,6 +148,9 @@ class Agent:
             self._assignments.pop(report.assignment_id, None)
         self._link.send(cachew_pb2.AgentMessage(report=report))
 
+    def _tell_ignored(self, ignored: cachew_pb2.IgnoredErrors) -> None:
+        self._link.send(cachew_pb2.AgentMessage(ignored=ignored))
+
     # Commands
 
     def _obey(self, command: cachew_pb2.AgentCommand) -> None:
@@ -147,6 +161,12 @@ class Agent:
                 self._drain(command.drain.assignment_id)
             case "release":
                 self._release(command.release.assignment_id)
+            case "profile":
+                self._measure(command.profile)
+            case "sources":
+                self._in_background(self._look(command.sources))
+            case "stage":
+                self._in_background(self._staged(command.stage))
             case "shutdown":
                 _log.info("the dispatcher ends this agent: %s", command.shutdown.reason)
                 self._over.set()
@@ -190,6 +210,34 @@ class Agent:
         else:
             self._tell_ended(assignment_id, Report.RELEASED, "")
 
+    def _measure(self, command: cachew_pb2.Profile) -> None:
+        if command.profile_id not in self._measurements:
+            self._measurements[command.profile_id] = asyncio.create_task(self._measured(command))
+
+    async def _measured(self, command: cachew_pb2.Profile) -> None:
+        try:
+            result = await measured(command, self._nursery)
+            # One that did not arrive is of no use any more: the dispatcher has given it up.
+            self._link.send(cachew_pb2.AgentMessage(profile=result))
+        finally:
+            del self._measurements[command.profile_id]
+
+    async def _look(self, command: cachew_pb2.SeeSources) -> None:
+        seen = await looked_at(command, self._nursery)
+        self._link.send(cachew_pb2.AgentMessage(sources=seen))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _staged(self, order: cachew_pb2.StageOrder) -> None:
+        result = await self._stages.do(order)
+        if result.error:
+            _log.warning("%s", result.error)
+        # One that did not arrive is asked for again: the dispatcher lost this agent meanwhile.
+        self._link.send(cachew_pb2.AgentMessage(stage=result))
+
     def _tell_ended(
         self, assignment_id: str, end: Report.End, error: str, *, slot: int = 0
     ) -> None:
@@ -227,3 +275,11 @@ def _raise_descriptor_limit() -> None:
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _memory_limit(settings: AgentSettings) -> MemoryLimit | None:
+    if settings.worker_memory_bytes is None:
+        return None
+    return MemoryLimit(
+        held_bytes=settings.worker_memory_bytes, after_s=settings.worker_memory_after_s
+    )

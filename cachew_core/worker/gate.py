@@ -2,8 +2,9 @@
 
 One gate stands before one `WorkerServer`. Calls pass as bytes, and answers and errors come back as
 they are, so a worker behaves as it would without. The exception is `GetSplit` during a drain: it is
-answered with "no more splits", upon which a task ends in order after what it already holds. (A
-`WorkerServer` keeps the GIL while it registers, so a gate can't live in its process.)
+answered with "no more splits", upon which a task ends in order after what it already holds; of a
+further source that it had no split of yet, it gets one. (A `WorkerServer` keeps the GIL while it
+registers, so a gate can't live in its process.)
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Gate(grpc.GenericRpcHandler):
         *,
         on_serving: Callable[[], None],
         on_drained: Callable[[], None],
+        on_dry: Callable[[int], None],
     ) -> None:
         """A closed gate.
 
@@ -39,6 +41,7 @@ class Gate(grpc.GenericRpcHandler):
             dispatch_address: `host:port` of the stock dispatcher.
             on_serving: called once, when the dispatcher has accepted the worker's first heartbeat.
             on_drained: called once, when after `drain` the worker has delivered all it had.
+            on_dry: called when the dispatcher has no more splits of an iteration, which it gets.
         """
         self.splits: Counter[tuple[int, int, int]] = Counter()
         """How many were handed out, by (iteration, repetition, split provider)."""
@@ -47,11 +50,14 @@ class Gate(grpc.GenericRpcHandler):
         self._handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {}
         self._on_serving = on_serving
         self._on_drained = on_drained
+        self._on_dry = on_dry
+        self._dry: set[int] = set()
         self._serving = False
         self._draining = False
         self._drained = False
         self._heartbeats_in_drain = 0
         self._completed: set[int] = set()
+        self._begun: set[tuple[int, int]] = set()
 
     async def open(self) -> str:
         """Begins to listen, on this machine only, and returns the address (`host:port`)."""
@@ -110,12 +116,20 @@ class Gate(grpc.GenericRpcHandler):
         return forward
 
     async def _get_split(self, forward: _Forward, request: bytes, context: _Context) -> bytes:
-        if self._draining:
+        asked = stock_pb2.GetSplitRequest.FromString(request)
+        source = asked.iteration_id, asked.split_provider_index
+        # One split of a further source is no harm, and the end of what is written to a cache is one
+        # that each worker takes from a source of its own. Not one each time that it is repeated: a
+        # task that repeats for ever ends when a pass is empty.
+        if self._draining and (not asked.split_provider_index or source in self._begun):
             return _END_OF_SPLITS
         answer = await forward(request, context)
         if not stock_pb2.GetSplitResponse.FromString(answer).end_of_splits:
-            asked = stock_pb2.GetSplitRequest.FromString(request)
+            self._begun.add(source)
             self.splits[asked.iteration_id, asked.repetition, asked.split_provider_index] += 1
+        elif asked.iteration_id not in self._dry:
+            self._dry.add(asked.iteration_id)
+            self._on_dry(asked.iteration_id)
         return answer
 
     async def _update(self, forward: _Forward, request: bytes, context: _Context) -> bytes:

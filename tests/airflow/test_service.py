@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout, timeout
+from airflow.providers.common.compat.sdk import DAG, AirflowTaskTimeout, timeout
 
 from cachew_core import cluster
 from cachew_core.errors import (
@@ -21,6 +21,7 @@ from cachew_core.errors import (
 )
 from cachew_core.service_record import ServiceRecord
 from cachew_operators import CachewServiceOperator, CachewTeardownOperator
+from cachew_operators.names import DEFAULT_SERVICE_NAME
 
 # Starting a service imports TensorFlow in two processes, on a machine that may be busy.
 pytestmark = pytest.mark.timeout(600)
@@ -125,6 +126,96 @@ def test_an_argument_that_can_not_be_used_is_named(
     with pytest.raises(SettingsError, match=text):
         service(**arguments).execute({})
     assert cluster.list_services() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        ({}, (None, None, None)),
+        # As templates give them, of texts and as Python objects.
+        ({"cache_policy": "None", "store": "", "cache_dir": None}, (None, None, None)),
+        (
+            {"cache_policy": "source", "store": "weekly", "cache_dir": "/some/where"},
+            ("source", "weekly", "/some/where"),
+        ),
+        ({"cache_policy": 4, "store": 7}, ("4", "7", None)),
+    ],
+)
+def test_what_is_said_of_the_cache_reaches_the_service(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], passed_on: tuple[Any, ...]
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def up(name: str, **arguments: Any) -> None:
+        seen.update(arguments)
+        raise ServiceError("seen")
+
+    monkeypatch.setattr(cluster, "up", up)
+    with pytest.raises(ServiceError, match="seen"):
+        service(**given).execute({})
+    assert (seen["cache_policy"], seen["store"], seen["cache_dir"]) == passed_on
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        ({}, (2, None, None, None, None)),
+        (
+            {"max_workers": "None", "standby": "", "scaling_policy": None},
+            (2, None, None, None, None),
+        ),
+        (
+            {"workers": "1", "max_workers": "8", "standby": 1, "scaling_policy": "hill_climb"},
+            (None, 1, 8, 1, "hill_climb"),
+        ),
+    ],
+)
+def test_what_is_said_of_the_number_of_workers_reaches_the_service(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], passed_on: tuple[Any, ...]
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def up(name: str, **arguments: Any) -> None:
+        seen.update(arguments)
+        raise ServiceError("seen")
+
+    monkeypatch.setattr(cluster, "up", up)
+    with pytest.raises(ServiceError, match="seen"):
+        CachewServiceOperator(task_id="service", service_name="one", **given).execute({})
+    names = ("workers", "min_workers", "max_workers", "standby", "scaling_policy")
+    assert tuple(seen[name] for name in names) == passed_on
+
+
+@pytest.mark.parametrize(
+    ("service_name", "usual"),
+    [("one", None), (DEFAULT_SERVICE_NAME, "weekly_training.service")],
+)
+def test_services_that_are_named_by_their_run_share_the_usual_store_of_dag_and_task(
+    monkeypatch: pytest.MonkeyPatch, service_name: str, usual: str | None
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def up(name: str, **arguments: Any) -> None:
+        seen.update(arguments)
+        raise ServiceError("seen")
+
+    monkeypatch.setattr(cluster, "up", up)
+    with DAG("weekly_training", schedule=None):
+        task = service(service_name=service_name)
+    task.service_name = "as it was rendered"
+    with pytest.raises(ServiceError, match="seen"):
+        task.execute({})
+    assert (seen["store"], seen["usual_store"]) == (None, usual)
+
+
+def test_an_unknown_cache_policy_is_refused_with_those_there_are(cachew_home: Path) -> None:
+    with pytest.raises(SettingsError, match=r"cache_policy='everything'.*source"):
+        service(cache_policy="everything").execute({})
+    assert cluster.list_services() == []
+
+
+def test_the_cache_can_be_templated() -> None:
+    assert {"cache_policy", "store", "cache_dir"} <= set(service().template_fields)
 
 
 def test_a_service_that_does_not_come_up_in_time_is_gone_and_the_cause_is_told(

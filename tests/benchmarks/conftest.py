@@ -1,23 +1,3 @@
-"""Makes the benchmarks importable: they are no part of the installed packages."""
+"""Makes the benchmarks importable."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def _load_benchmarks() -> None:
-    # Not by the path: then the top-level folders would be importable under their own names, too.
-    folder = ROOT / "benchmarks"
-    spec = importlib.util.spec_from_file_location(
-        "benchmarks", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["benchmarks"] = module
-    spec.loader.exec_module(module)
-
-
-_load_benchmarks()
+import benchmarks_package  # noqa: F401

@@ -27,8 +27,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def bench(*flags: str, report: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks", "--quick", "--report", str(report), *flags]
+def bench(*flags: str, report: Path, kind: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", *[kind] * bool(kind)]
+    command += ["--quick", "--report", str(report), *flags]
     try:
         return subprocess.run(
             command,
@@ -67,7 +68,7 @@ def test_a_quick_benchmark_prints_a_table_and_writes_json(home: Path, tmp_path: 
     assert {"python", "cachew", "grpcio"} <= report["versions"].keys()
     [case] = report["cases"]
     assert case["name"] == CASE
-    assert case["pairs"] == len(case["ours_runs"]) == len(case["stock_again_runs"]) >= 6
+    assert case["pairs"] == len(case["ours_runs"]) == len(case["stock_runs"]) >= 12
     for interval in (case["ratio"], case["noise"]):
         assert 0 < interval["low"] <= interval["ratio"] <= interval["high"] < math.inf
     assert isinstance(case["holds"], bool)
@@ -82,3 +83,47 @@ def test_a_case_that_is_not_there_is_refused_before_anything_starts(
     assert result.returncode == 2
     assert "telepathy" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(TIMEOUT_S + 60)
+def test_a_quick_study_of_autocaching_has_all_policies_a_table_and_a_plot(
+    home: Path, tmp_path: Path
+) -> None:
+    lake, cache = tmp_path / "lake", tmp_path / "cache"
+    lake.mkdir()
+    cache.mkdir()
+    path = tmp_path / "autocaching.json"
+    folders = ["--lake", str(lake), "--cache", str(cache)]
+    result = bench(*folders, "--wait", "5", report=path, kind="autocaching")
+    assert result.returncode == 0, result.stderr[-4000:]
+    assert "auto chose" in result.stdout
+    assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+    swept, other = json.loads(path.read_text())["studies"]
+    assert (swept["sleep_ms"], swept["expands"], other["expands"]) == (5, False, True)
+    for study in (swept, other):
+        policies = {policy["policy"]: policy for policy in study["policies"]}
+        assert policies.keys() == {"compute", "source", "full", "auto"}
+        assert all(policy["batch_ms"] > 0 for policy in policies.values())
+        assert policies["compute"]["modes"] == ["COMPUTE"] * 2
+        assert policies["source"]["modes"] == ["PUT_SOURCE", "GET_SOURCE", "GET_SOURCE"]
+        assert policies["full"]["modes"] == ["PUT", "GET", "GET"]
+        assert policies["auto"]["modes"][0] == "PROFILE"
+        assert {model["model"] for model in study["models"]} == {"overlapped", "paper"}
+
+
+@pytest.mark.timeout(TIMEOUT_S + 60)
+def test_a_quick_ratio_of_storing_is_measured_in_pairs(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "caching.json"
+    result = bench("--case", "writing", report=path, kind="caching")
+    assert result.returncode == 0, result.stderr[-4000:]
+    [case] = json.loads(path.read_text())["cases"]
+    assert case["sides"] == ["PUT", "COMPUTE"]
+    assert len(case["runs"]) >= 6
+    assert 0 < case["low"] <= case["ratio"] <= case["high"] < math.inf
+
+
+def test_a_study_with_half_of_its_storage_is_refused(home: Path, tmp_path: Path) -> None:
+    result = bench("--lake", str(tmp_path), report=tmp_path / "a.json", kind="autocaching")
+    assert result.returncode == 2
+    assert "--cache" in result.stderr

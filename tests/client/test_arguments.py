@@ -49,6 +49,13 @@ def no_service_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"num_consumers": 2, "consumer_index": -1, "job_name": "j"}, "consumer_index=-1"),
         ({"num_consumers": 2, "consumer_index": 0}, "needs a job_name"),
         ({"cross_trainer_cache": "trainer-1"}, "CrossTrainerCache"),
+        ({"max_workers": 0}, "max_workers=0"),
+        ({"weight": 0}, "weight=0"),
+        ({"weight": -1.5}, "weight=-1.5"),
+        ({"weight": float("nan")}, "weight=nan"),
+        ({"priority": 1.5}, "priority=1.5"),
+        ({"priority": 1001}, "priority=1001"),
+        ({"tenant": 7}, "tenant=7"),
     ],
 )
 def test_an_argument_that_cannot_be_used_is_named_with_its_value(
@@ -130,10 +137,16 @@ def test_distribute_inside_a_function_is_refused() -> None:
         traced()
 
 
-@pytest.mark.parametrize("name", ["", "1st", "with space", "a/b", "a" * 64, None, 3])
+@pytest.mark.parametrize("name", ["", "1st", "with space", "a/b", "a" * 64, None, 3, "end"])
 def test_a_mark_needs_a_name_that_can_stand_in_a_graph(name: Any) -> None:
     with pytest.raises(PipelineError, match="mark name"):
         cachew.mark(name)
+
+
+@pytest.mark.parametrize("given", [None, 1, "yes"])
+def test_whether_a_mark_allows_random_elements_is_true_or_false(given: Any) -> None:
+    with pytest.raises(PipelineError, match="allow_random="):
+        cachew.mark("decoded", allow_random=given)
 
 
 @pytest.mark.parametrize("microseconds", [-1, 0.5, "10", True, None, 24 * 3600 * 1_000_000 + 1])

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 import tensorflow as tf
+from lasting_ports import lasting_port
 from real_service import eventually
 from scripted_dispatcher import ScriptedDispatcher, client_threads
 
@@ -53,9 +54,7 @@ def test_a_listener_that_never_answers_is_reported_after_the_deadline() -> None:
 
 
 def test_a_dispatcher_that_starts_within_the_deadline_is_found() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = lasting_port()
     started: list[ScriptedDispatcher] = []
     starter = threading.Timer(1, lambda: started.append(ScriptedDispatcher(port=port)))
     starter.start()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 import tensorflow as tf
+from lasting_ports import lasting_port
 from real_service import eventually
 from scripted_dispatcher import ScriptedDispatcher, client_threads
 
@@ -115,7 +116,7 @@ def test_a_stream_that_breaks_is_opened_again(dispatcher: ScriptedDispatcher) ->
 
 
 def test_a_dispatcher_that_was_restarted_on_its_port_is_found_again() -> None:
-    first = ScriptedDispatcher()
+    first = ScriptedDispatcher(port=lasting_port())
     dataset = distributed(first)
     eventually(lambda: len(first.streams) == 1)
     first.stop()

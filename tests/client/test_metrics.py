@@ -1,5 +1,7 @@
 """Wait and step times are measured per iterator, in the graph; the elements stay as they are."""
 
+import gc
+import math
 import threading
 import time
 
@@ -104,6 +106,76 @@ def test_iterators_in_several_threads_do_not_disturb_each_other() -> None:
     while any(thread.is_alive() for thread in threads):
         assert all(0 <= totals.elements <= 500 for totals in meter.read())
     assert [totals.elements for totals in meter.read()] == [500] * 4
+
+
+def test_a_wait_that_goes_on_is_no_step_yet() -> None:
+    meter = IteratorMeter()
+    slow = stock.SleepDataset(tf.data.Dataset.range(3), 500_000)
+    iterator = iter(meter.attach(slow))
+    next(iterator)
+    before = meter.read()
+    asking = threading.Thread(target=lambda: next(iterator))
+    asking.start()
+    while asking.is_alive():
+        looked = meter.read()
+        assert looked == before or looked[0].elements == 2
+    (totals,) = meter.read()
+    assert totals.step_s < 0.5 * totals.wait_s
+
+
+def test_the_wait_for_the_end_is_no_step() -> None:
+    end_s = 2.0
+    meter = IteratorMeter()
+    numbers = stock.SleepDataset(tf.data.Dataset.range(100), 5_000)
+    end = stock.SleepDataset(tf.data.Dataset.range(0), int(1e6 * end_s))
+    arrivals: list[float] = []
+    iterator = iter(meter.attach(numbers.concatenate(end)))
+    reading = threading.Thread(target=lambda: arrivals.extend(time.time() for _ in iterator))
+    reading.start()
+    while reading.is_alive():
+        meter.read()
+        reading.join(0.05)
+    (totals,) = meter.read()
+    assert totals.elements == 100
+    assert abs(totals.span_s - (arrivals[-1] - arrivals[0])) < end_s / 2
+
+
+def test_a_line_that_was_used_before_begins_at_nothing() -> None:
+    meter = IteratorMeter()
+    for passes in (ITERATORS, 2):
+        for _ in meter.attach(tf.data.Dataset.range(5), passes=passes):
+            pass
+        totals = meter.read()
+    assert [t.iterator for t in totals] == list(range(2, ITERATORS + 2))
+    assert {t.elements for t in totals} == {5}
+    assert all(t.wait_s < 1 for t in totals)
+
+
+def test_an_error_passes_and_the_iterator_goes_on() -> None:
+    meter = IteratorMeter()
+    numbers = tf.constant([0.0, 1.0, math.inf, 3.0])
+    broken = tf.data.Dataset.from_tensor_slices(numbers).map(
+        lambda number: tf.debugging.check_numerics(number, "the third")
+    )
+    iterator = iter(meter.attach(broken))
+    assert [int(next(iterator)) for _ in range(2)] == [0, 1]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        next(iterator)
+    assert [int(element) for element in iterator] == [3]
+    assert [totals.elements for totals in meter.read()] == [4]
+
+
+def test_an_iterator_outlives_the_meter_and_what_it_was_made_from() -> None:
+    iterator = iter(IteratorMeter().attach(tf.data.Dataset.range(3), passes=2).repeat(2))
+    gc.collect()
+    assert [int(element) for element in iterator] == [0, 1, 2] * 4
+
+
+def test_a_meter_can_be_read_when_nothing_of_its_dataset_is_left() -> None:
+    meter = IteratorMeter()
+    next(iter(meter.attach(tf.data.Dataset.range(3))))
+    gc.collect()
+    assert [totals.elements for totals in meter.read()] == [1]
 
 
 def test_elements_of_every_structure_pass_unchanged() -> None:

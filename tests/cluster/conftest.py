@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -45,10 +46,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def _end_all(folder: Path) -> None:
     left = _run_processes(folder)
-    for process in left:
-        process.kill()
-    psutil.wait_procs(left, timeout=5)
-    assert not left, "processes were left"
+    # Dispatcher and agent write their stacks to their logs; a child ends of it.
+    for number, patience_s in ((signal.SIGUSR1, 1), (signal.SIGKILL, 5)):
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                process.send_signal(number)
+        psutil.wait_procs(left, timeout=patience_s)
+    assert not left, "processes were left; their logs end:\n" + "\n".join(
+        f"== {log}\n{log.read_text(errors='replace')[-4000:]}"
+        for log in sorted(folder.glob("services/*/logs/*.log"))
+    )
 
 
 @pytest.fixture

@@ -58,6 +58,8 @@ def test_a_second_up_adopts_the_running_service(up: Up, nothing_left: Check) -> 
         ({"workers": 2}, "with 3 workers, not 2"),
         ({"port": 1}, "not at"),
         ({"host": "::1"}, "not at"),
+        ({"cache_policy": "full"}, "cache_policy='auto', not 'full'"),
+        ({"store": "other"}, "store='one', not 'other'"),
     ],
 )
 def test_up_refuses_a_running_service_that_is_not_the_one_asked_for_and_leaves_it_alone(

@@ -104,6 +104,21 @@ def test_an_epoch_ends_once(job: Job, opened: Opener) -> None:
     assert (epoch.state, epoch.seconds(now=10)) == (EpochState.FAILED, 2)
 
 
+@pytest.mark.parametrize("left_first", [True, False])
+def test_an_epoch_tells_once_that_it_is_settled_though_it_was_asked_late(
+    job: Job, opened: Opener, left_first: bool
+) -> None:
+    epoch = opened(trainer(job, "a")).epoch
+    told: list[EpochState] = []
+    if left_first:
+        epoch.end(EpochState.ABANDONED, now=1)
+    epoch.when_settled(lambda: told.append(epoch.state))
+    assert len(told) == left_first
+    epoch.end(EpochState.ABANDONED, now=1)
+    epoch.settle()
+    assert told == [EpochState.ABANDONED]
+
+
 def test_jobs_without_a_name_are_never_shared() -> None:
     book = JobBook()
     assert book.register(request("")) is not book.register(request(""))

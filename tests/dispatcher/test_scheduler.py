@@ -1,17 +1,23 @@
 """How the pool is distributed: real stock dispatch servers, scripted agents."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cachew_core.dispatcher.autoscaling import Autoscaler
+from cachew_core.dispatcher.history import History
 from cachew_core.dispatcher.jobs import Epoch, EpochState, Job, JobBook
 from cachew_core.dispatcher.pool import Agent, Assignment
 from cachew_core.dispatcher.scheduler import Scheduler
+from cachew_core.dispatcher.stock_servers import StockServers
 from cachew_core.errors import ServiceUnavailableError
+from cachew_core.forkserver.nursery import Nursery
+from cachew_core.policy.autoscale import AutoscaleSettings, ScalingPolicy
 from cachew_core.proto import cachew_pb2
 from cachew_core.settings import DispatcherSettings
 
@@ -21,10 +27,18 @@ Report = cachew_pb2.AssignmentReport
 class Service:
     """A scheduler, and agents that obey at once (but drains end when the test says)."""
 
-    def __init__(self, work_dir: Path) -> None:
+    def __init__(self, servers: StockServers) -> None:
         self.book = JobBook()
-        self.scheduler = Scheduler(self.book, DispatcherSettings(name="test"), work_dir)
+        self.wants: dict[str, int] = {}
+        autoscaler = Autoscaler(
+            ScalingPolicy.ALL, AutoscaleSettings(), History(None), clock=time.monotonic
+        )
+        autoscaler.want = lambda job: self.wants.get(job.name, job.most_workers)  # type: ignore[method-assign]
+        self.scheduler = Scheduler(self.book, DispatcherSettings(name="test"), servers, autoscaler)
+        servers.on_ready = self.scheduler.changed
         self.draining: dict[str, Agent] = {}
+        self.slow = False
+        self.starting: dict[str, tuple[Agent, int]] = {}
         self._opened = 0
 
     def agent(self, name: str, slots: int) -> Agent:
@@ -67,11 +81,23 @@ class Service:
 
     def _do(self, agent: Agent, command: cachew_pb2.AgentCommand) -> None:
         if command.HasField("assign"):
-            self._report(agent, command.assign.assignment_id, command.assign.slot, Report.SERVING)
+            self.starting[command.assign.assignment_id] = agent, command.assign.slot
+            if not self.slow:
+                self.finish_starts()
         elif command.HasField("release"):
+            self.starting.pop(command.release.assignment_id, None)
             self._ended(agent, command.release.assignment_id, Report.RELEASED)
+        elif command.HasField("drain") and command.drain.assignment_id in self.starting:
+            # Nobody has asked it for anything.
+            del self.starting[command.drain.assignment_id]
+            self._ended(agent, command.drain.assignment_id, Report.DRAINED)
         elif command.HasField("drain"):
             self.draining[command.drain.assignment_id] = agent
+
+    def finish_starts(self, count: int | None = None) -> None:
+        for assignment_id in list(self.starting)[:count]:
+            agent, slot = self.starting.pop(assignment_id)
+            self._report(agent, assignment_id, slot, Report.SERVING)
 
     def finish_drains(self) -> None:
         for assignment_id, agent in list(self.draining.items()):
@@ -118,30 +144,41 @@ def serving(job: Job) -> int:
 
 
 @asynccontextmanager
-async def running(work_dir: Path) -> AsyncIterator[Service]:
-    service = Service(work_dir)
+async def running(nursery: Nursery, work_dir: Path) -> AsyncIterator[Service]:
+    servers = StockServers(nursery, "127.0.0.1", work_dir, client_timeout_s=30)
+    service = Service(servers)
     obeying = asyncio.ensure_future(service.obey())
     try:
         yield service
     finally:
         obeying.cancel()
         await service.scheduler.stop()
+        await servers.close()
+        assert list(work_dir.iterdir()) == []
 
 
 Scene = Callable[[Service], Coroutine[None, None, None]]
 Run = Callable[[Scene], None]
 
 
+@pytest.fixture(scope="module")
+def in_loop() -> Iterator[Callable[[Scene, Path], None]]:
+    """Runs scenes in one event loop, which has one nursery: TensorFlow is imported once."""
+    nursery = Nursery()
+
+    async def play(scene: Scene, work_dir: Path) -> None:
+        async with running(nursery, work_dir) as service:
+            await scene(service)
+
+    with asyncio.Runner() as runner:
+        runner.run(nursery.open())
+        yield lambda scene, work_dir: runner.run(play(scene, work_dir))
+        runner.run(nursery.close())
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    def run_scene(scene: Scene) -> None:
-        async def with_service() -> None:
-            async with running(tmp_path) as service:
-                await scene(service)
-
-        asyncio.run(with_service())
-
-    return run_scene
+def run(in_loop: Callable[[Scene, Path], None], tmp_path: Path) -> Run:
+    return lambda scene: in_loop(scene, tmp_path)
 
 
 def test_a_job_alone_gets_every_worker(run: Run) -> None:
@@ -264,6 +301,24 @@ def test_a_job_on_one_worker_keeps_it_to_its_epochs_end(run: Run) -> None:
     run(scene)
 
 
+def test_a_pool_that_can_not_give_the_least_says_so_and_jobs_go_on_with_what_there_is(
+    run: Run,
+) -> None:
+    async def scene(service: Service) -> None:
+        service.scheduler._settings = DispatcherSettings(name="test", min_workers=3, max_workers=5)
+        service.agent("a", 2)
+        job = service.job("one")
+        await service.begin(job)
+        assert serving(job) == 2
+        assert service.scheduler.notices() == [
+            "min_workers=3, and agents offer 2: jobs go on with these"
+        ]
+        service.agent("b", 1)
+        assert service.scheduler.notices() == []
+
+    run(scene)
+
+
 def test_parallel_epochs_keep_the_workers_of_their_start(run: Run) -> None:
     async def scene(service: Service) -> None:
         service.agent("a", 2)
@@ -335,5 +390,95 @@ def test_a_second_iterator_in_a_closed_generation_gets_a_worker_of_its_own(run: 
         second = await binding
         assert second.generation is not first.generation
         assert first.state is EpochState.OPEN
+
+    run(scene)
+
+
+def test_a_job_gets_no_more_than_it_wants_and_gives_back_what_it_does_not(run: Run) -> None:
+    async def scene(service: Service) -> None:
+        service.agent("node", 4)
+        job = service.job("one")
+        service.wants["one"] = 3
+        await service.begin(job)
+        await service.until(lambda: serving(job) == 3)
+        assert len(service.scheduler.pool.free()) == 1
+        service.wants["one"] = 2
+        service.scheduler.changed()
+        await service.until(lambda: len(service.draining) == 1)
+        service.finish_drains()
+        await service.until(lambda: len(service.scheduler.pool.free()) == 2)
+        service.wants["one"] = 4
+        service.scheduler.changed()
+        await service.until(lambda: serving(job) == 4)
+
+    run(scene)
+
+
+def test_the_last_worker_stays_whatever_is_wanted(run: Run) -> None:
+    async def scene(service: Service) -> None:
+        service.agent("node", 2)
+        job = service.job("one")
+        service.wants["one"] = 2
+        epoch = await service.begin(job)
+        await service.until(lambda: serving(job) == 2)
+        service.wants["one"] = 1
+        service.scheduler.changed()
+        await service.until(lambda: len(service.draining) == 1)
+        service.scheduler.changed()
+        leaving = [m.leaving for generation in job.generations for m in generation.members]
+        assert sorted(leaving) == [False, True]
+        assert serving(job) == 1
+        assert epoch.worker_seconds(service.scheduler._clock()) > 0
+
+    run(scene)
+
+
+def test_what_one_job_does_not_want_another_one_gets(run: Run) -> None:
+    async def scene(service: Service) -> None:
+        service.agent("node", 5)
+        small, large = service.job("small"), service.job("large")
+        service.wants |= {"small": 1, "large": 9}
+        await service.begin(small)
+        await service.begin(large)
+        await service.until(lambda: (serving(small), serving(large)) == (1, 4))
+        assert service.scheduler.most(small) == 2
+
+    run(scene)
+
+
+def test_workers_that_take_long_to_come_and_to_go_are_asked_for_once_and_let_go_in_order(
+    run: Run,
+) -> None:
+    async def want(service: Service, count: int) -> None:
+        service.wants["one"] = count
+        # However often it looks while they are under way.
+        for _ in range(20):
+            service.scheduler.changed()
+            await asyncio.sleep(0.005)
+
+    async def scene(service: Service) -> None:
+        service.agent("a", 8)
+        service.wants["one"] = 1
+        job = service.job("one")
+        epoch = await service.begin(job)
+        service.slow = True
+
+        await want(service, 6)
+        assert len(service.starting) == 5
+        service.finish_starts(2)
+        assert serving(job) == 3
+
+        # Those that are still to come go first, and of the others just what is too much.
+        await want(service, 2)
+        assert (len(service.starting), len(service.draining), serving(job)) == (0, 1, 2)
+
+        # One that leaves is no supply.
+        await want(service, 3)
+        assert (len(service.starting), len(service.draining), serving(job)) == (1, 1, 2)
+        service.finish_starts()
+        service.finish_drains()
+        await want(service, 3)
+        assert (len(service.starting), len(service.draining), serving(job)) == (0, 0, 3)
+        assert epoch.state is EpochState.OPEN
 
     run(scene)

@@ -12,17 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cachew_core import __version__
 from cachew_core.cluster import list_services
 from cachew_pipelines.demo import table_of
 from cachew_pipelines.step_progress import failure_in
-from cachew_pipelines.training_report import EpochReport, TrainingReport
+from cachew_pipelines.training_report import DemoReport, EpochReport, TrainingReport
 
 # A service and each step import TensorFlow: seconds on a free machine, minutes on a busy one.
 pytestmark = pytest.mark.timeout(600)
 
-TINY = ["--epochs=3", "--workers=2", "--crops=70", "--files=4"]
+TINY = ["--epochs=2", "--workers=2", "--crops=70", "--files=4"]
 START_DEADLINE_S = 200.0
 END_DEADLINE_S = 60.0
 RUN_DEADLINE_S = 500.0
@@ -69,25 +70,40 @@ def test_the_demo_ends_with_a_table_and_the_same_as_json(
     with demo(tmp_path) as process:
         output, _ = process.communicate(timeout=RUN_DEADLINE_S)
     assert process.returncode == 0, output
-    report = TrainingReport.model_validate_json((tmp_path / "reports" / "demo.json").read_text())
-    # 70 pictures in batches of 32: the last one is short, as it would be without a service.
-    assert [epoch.elements for epoch in report.epochs] == [3, 3, 3]
-    for epoch in report.epochs:
+    report = DemoReport.model_validate_json((tmp_path / "reports" / "demo.json").read_text())
+    for run in report.runs:
+        check_run(run)
+    first, second = report.runs
+    assert first.service != second.service
+    assert first.fingerprint == second.fingerprint
+    assert [epoch.mode for epoch in first.epochs] == ["PUT_SOURCE", "GET_SOURCE"]
+    # The other service reads what the first one stored, from its first epoch.
+    assert [epoch.mode for epoch in second.epochs] == ["GET_SOURCE", "GET_SOURCE"]
+    rows = [line.split() for line in output.splitlines() if "SOURCE" in line]
+    assert rows[0][:4] == ["1", "1", "PUT_SOURCE", "3"]
+    assert [row[:4] for row in rows[-2:]] == [["2", str(n), "GET_SOURCE", "3"] for n in (1, 2)]
+    # kfp's and TensorFlow's own output is in the logs, not on the screen.
+    assert "KFP Executor" not in output
+    for number in (1, 2):
+        assert "KFP Executor" in (tmp_path / "reports" / f"demo-{number}.log").read_text()
+    assert leftovers() == []
+    assert list(home.glob("services/*")) == []
+    assert list(home.glob("stores/*")) == []
+    assert nothing_in(tmp_path)
+
+
+def check_run(run: TrainingReport) -> None:
+    """Two epochs, each with all of the 70 pictures."""
+    # In batches of 32: the last one is short, as it would be without a service.
+    assert [epoch.elements for epoch in run.epochs] == [3, 3]
+    for epoch in run.epochs:
         assert 1 <= epoch.workers <= 2
         assert epoch.seconds > 0
         assert 0 <= epoch.wait_share <= 1
-    assert report.labels[0] == "astronaut"
-    assert len(report.fingerprint) == 64
-    assert report.versions["cachew"] == __version__
-    assert {"python", "keras", "kfp"} <= report.versions.keys()
-    rows = [line.split() for line in output.splitlines() if "COMPUTE" in line]
-    assert [row[:3] for row in rows] == [[str(n), "COMPUTE", "3"] for n in (1, 2, 3)]
-    # kfp's and TensorFlow's own output is in the log, not on the screen.
-    assert "KFP Executor" not in output
-    assert "KFP Executor" in (tmp_path / "reports" / "demo.log").read_text()
-    assert leftovers() == []
-    assert list((home / "services").iterdir()) == []
-    assert nothing_in(tmp_path)
+    assert run.labels[0] == "astronaut"
+    assert len(run.fingerprint) == 64
+    assert run.versions["cachew"] == __version__
+    assert {"python", "keras", "kfp"} <= run.versions.keys()
 
 
 def test_a_failing_step_shows_its_error_and_the_demo_exits_non_zero(
@@ -141,7 +157,7 @@ def test_where_no_step_failed_the_end_of_the_log_is_shown() -> None:
 
 
 def test_the_table_has_a_row_an_epoch_with_what_was_measured() -> None:
-    epoch = EpochReport(
+    computed = EpochReport(
         epoch=1,
         mode="COMPUTE",
         elements=50,
@@ -152,9 +168,44 @@ def test_the_table_has_a_row_an_epoch_with_what_was_measured() -> None:
         loss=0.5,
         accuracy=0.875,
     )
-    report = TrainingReport(
+    read = computed.model_copy(update={"mode": "GET_SOURCE", "seconds": 0.5})
+    first, second = (
+        TrainingReport(
+            service=f"demo-{number}",
+            job_name="photographs",
+            fingerprint="0" * 64,
+            labels=["cat"],
+            epochs=[epoch],
+        )
+        for number, epoch in enumerate((computed, read), start=1)
+    )
+    report = DemoReport(runs=[first, second])
+    table = table_of(report)
+    assert [
+        list(cells) for cells in zip(*(column.cells for column in table.columns), strict=True)
+    ] == [
+        ["1", "1", "COMPUTE", "50", "1.26", "12.3 ms", "26%", "2", "88%"],
+        ["2", "1", "GET_SOURCE", "50", "0.50", "12.3 ms", "26%", "2", "88%"],
+    ]
+    assert json.loads(report.model_dump_json())["runs"][0]["epochs"][0]["wait_share"] == 0.256
+
+
+def test_the_table_fits_into_a_terminal_of_80_columns() -> None:
+    epoch = EpochReport(
+        epoch=1,
+        mode="PUT_SOURCE",
+        elements=1000,
+        seconds=123.456,
+        batch_time_ms=123.45,
+        wait_share=1.0,
+        workers=16,
+        loss=0.5,
+        accuracy=1.0,
+    )
+    run = TrainingReport(
         service="demo", job_name="photographs", fingerprint="0" * 64, labels=["cat"], epochs=[epoch]
     )
-    cells = [next(iter(column.cells)) for column in table_of(report).columns]
-    assert cells == ["1", "COMPUTE", "50", "1.26", "12.3 ms", "26%", "2", "88%"]
-    assert json.loads(report.model_dump_json())["epochs"][0]["wait_share"] == 0.256
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(table_of(DemoReport(runs=[run])))
+    assert "…" not in captured.get()

@@ -6,11 +6,23 @@ from pathlib import Path
 import pytest
 
 from cachew_components import launcher, stop_signals
-from cachew_core.cluster import list_services
+from cachew_components.cachew_service.component import cachew_service
+from cachew_core.cluster import list_services, local
 from cachew_core.errors import ServiceError, SettingsError
 
 
-def start(*, name: str = "refused", workers: float = 1, backend: str = "local") -> None:
+def start(
+    *,
+    name: str = "refused",
+    workers: float = 1,
+    backend: str = "local",
+    max_workers: float = 0,
+    standby: float = 0,
+    scaling_policy: str = "",
+    cache_policy: str = "",
+    store: str = "",
+    cache_dir: str = "",
+) -> None:
     """Starts a service whose time-outs don't matter."""
     launcher.start(
         name=name,
@@ -18,6 +30,12 @@ def start(*, name: str = "refused", workers: float = 1, backend: str = "local") 
         backend=backend,
         idle_timeout_s=60.0,
         first_client_timeout_s=60.0,
+        max_workers=max_workers,
+        standby=standby,
+        scaling_policy=scaling_policy,
+        cache_policy=cache_policy,
+        store=store,
+        cache_dir=cache_dir,
     )
 
 
@@ -42,6 +60,84 @@ def test_a_local_service_is_refused_in_a_pod_that_ends_with_the_step(
 def test_a_number_of_workers_with_a_fraction_is_refused(home: Path, workers: float) -> None:
     with pytest.raises(SettingsError, match=r"parameter workers=.* must be a whole number"):
         start(workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        (("source", "weekly", "/some/where"), ("source", "weekly", "/some/where")),
+        (("", "", ""), (None, None, None)),
+    ],
+    ids=["given", "left to the settings"],
+)
+def test_what_is_said_of_the_cache_reaches_the_service(
+    monkeypatch: pytest.MonkeyPatch, given: tuple[str, str, str], passed_on: tuple[object, ...]
+) -> None:
+    seen: dict[str, object] = {}
+
+    def up(name: str, **arguments: object) -> None:
+        seen.update(arguments)
+
+    monkeypatch.setattr(local, "up", up)
+    policy, store, folder = given
+    start(cache_policy=policy, store=store, cache_dir=folder)
+    assert (seen["cache_policy"], seen["store"], seen["cache_dir"]) == passed_on
+
+
+@pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        # kfp hands integers on as floats.
+        ((2.0, 8.0, 1.0, "hill_climb"), (None, 2, 8, 1, "hill_climb")),
+        ((2.0, 0.0, 0.0, ""), (2, None, None, None, None)),
+    ],
+    ids=["given", "left to the settings"],
+)
+def test_what_is_said_of_the_number_of_workers_reaches_the_service(
+    monkeypatch: pytest.MonkeyPatch,
+    given: tuple[float, float, float, str],
+    passed_on: tuple[object, ...],
+) -> None:
+    seen: dict[str, object] = {}
+
+    def up(name: str, **arguments: object) -> None:
+        seen.update(arguments)
+
+    monkeypatch.setattr(local, "up", up)
+    workers, most, standby, policy = given
+    start(workers=workers, max_workers=most, standby=standby, scaling_policy=policy)
+    names = ("workers", "min_workers", "max_workers", "standby", "scaling_policy")
+    assert tuple(seen[name] for name in names) == passed_on
+
+
+def test_fewer_workers_at_most_than_at_least_are_refused(home: Path) -> None:
+    with pytest.raises(SettingsError, match=r"min_workers"):
+        start(workers=4, max_workers=2)
+    assert list_services() == []
+
+
+@pytest.mark.parametrize(("name", "usual"), [("", "kubeflow-pipelines"), ("mine", "")])
+def test_only_services_that_are_named_by_their_run_have_the_usual_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, usual: str
+) -> None:
+    seen: dict[str, object] = {}
+
+    def started(**arguments: object) -> None:
+        seen.update(arguments)
+        raise ServiceError("seen")
+
+    monkeypatch.setattr(launcher, "start", started)
+    with pytest.raises(ServiceError, match="seen"):
+        cachew_service.python_func(
+            service=None, endpoint=str(tmp_path / "endpoint"), name=name, run_id="1"
+        )
+    assert (seen["store"], seen["usual_store"]) == ("", usual)
+
+
+def test_an_unknown_cache_policy_is_refused_with_those_there_are(home: Path) -> None:
+    with pytest.raises(SettingsError, match=r"cache_policy='everything'.*source"):
+        start(cache_policy="everything")
+    assert list_services() == []
 
 
 def test_integers_that_come_as_floats_are_integers_again() -> None:

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from cachew_pipelines.classifier import training_data
-from cachew_pipelines.photographs import CROP_PIXELS, PHOTOGRAPHS, write_records
+from cachew_pipelines.photographs import CROP_PIXELS, PHOTOGRAPHS, kept_records, write_records
 
 FEATURES = {
     "image": tf.io.FixedLenFeature([], tf.string),
@@ -48,6 +48,23 @@ def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:
     )
     assert first.read_bytes() == second.read_bytes()
     assert first.read_bytes() != other.read_bytes()
+
+
+def test_records_that_are_kept_stay_the_same_files(tmp_path: Path) -> None:
+    def look(folder: Path) -> list[tuple[Path, int, int]]:
+        return [(p, p.stat().st_ino, p.stat().st_mtime_ns) for p in sorted(folder.iterdir())]
+
+    folder = kept_records(tmp_path, crops=6, files=2)
+    made = look(folder)
+    assert len(made) == 2
+    assert look(kept_records(tmp_path, crops=6, files=2)) == made
+    assert kept_records(tmp_path, crops=7, files=2) != folder
+
+
+def test_records_that_can_not_be_made_leave_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="crops=1 can't be spread over files=2"):
+        kept_records(tmp_path, crops=1, files=2)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("crops", "files"), [(2, 3), (5, 0), (0, 0)])

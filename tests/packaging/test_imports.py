@@ -57,6 +57,12 @@ def test_the_airflow_operators_bring_no_tensorflow_and_no_kubeflow(tmp_path: Pat
     assert loaded.isdisjoint({"tensorflow", "keras", "kfp"})
 
 
+@pytest.mark.parametrize("module", ["cachew_core.cli", "cachew_core.worker.agent"])
+def test_google_cloud_storage_is_imported_with_the_first_bucket_only(module: str) -> None:
+    modules = f"import {module}, sys; assert 'google.cloud.storage' not in sys.modules"
+    assert "requests" not in loaded_after(modules)
+
+
 def test_importing_cachew_core_brings_the_standard_library_only() -> None:
     before = loaded_after("pass")
     new = loaded_after("import cachew_core") - before

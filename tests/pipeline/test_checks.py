@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from simulated_workers import multiset, prepared, run_graph
 
+import cachew_core as cachew
 from cachew_core.errors import PipelineError
 from cachew_core.pipeline.operators import OPERATORS, Verdict, operator_table
 from cachew_core.pipeline.preparation import Limits
@@ -62,6 +63,14 @@ REFUSED: dict[str, tuple[Build, str]] = {
     ),
     "a cache in a file": (lambda: Dataset.range(9).cache("/nowhere/cache"), "`cache(filename)`"),
     "a snapshot": (lambda: Dataset.range(9).snapshot("/nowhere/snapshot"), "`snapshot"),
+    "a mark in a function": (
+        lambda: Dataset.range(3).flat_map(lambda n: Dataset.range(n).apply(cachew.mark("inner"))),
+        "cachew.mark(name='inner') stands inside of a function",
+    ),
+    "two marks of one name": (
+        lambda: Dataset.range(3).apply(cachew.mark("a")).prefetch(1).apply(cachew.mark("a")),
+        "2 marks of the pipeline have the name 'a'",
+    ),
     "a captured iterator": (
         lambda: (lambda it: Dataset.range(2).map(lambda n: n + next(it)))(iter(Dataset.range(9))),
         "iterator",

@@ -172,9 +172,13 @@ def test_parallel_epochs_gives_each_workers_whole_pass(four_workers: RealService
 
 def test_several_workers_never_draw_the_same_numbers(four_workers: RealService) -> None:
     tf.random.set_seed(1)
-    drawn = tf.data.Dataset.range(40).map(lambda _: tf.random.uniform([]))
-    served = drawn.apply(cachew.distribute(service=four_workers.endpoint))
-    first, second = ([float(x) for x in served] for _ in range(2))
+    try:
+        drawn = tf.data.Dataset.range(40).map(lambda _: tf.random.uniform([]))
+        served = drawn.apply(cachew.distribute(service=four_workers.endpoint))
+        first, second = ([float(x) for x in served] for _ in range(2))
+    finally:
+        # Of the whole process: with it, later tests' pipelines would have seeds of their own.
+        tf.random.set_seed(None)
     assert len(set(first)) == 40
     assert not set(first) & set(second)
 

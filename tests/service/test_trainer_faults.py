@@ -75,3 +75,14 @@ def test_a_killed_trainer_frees_its_workers_and_its_successor_gets_a_whole_epoch
     successor = dataset.apply(cachew.distribute(service=service.endpoint, job_name="job"))
     assert Counter(int(i) for i in successor) == Counter(range(4000))
     assert [epoch.epoch for epoch in service.epochs("job")] == [1, 2]
+
+
+def test_a_killed_trainer_is_gone_long_before_one_that_is_only_silent(tmp_path: Path) -> None:
+    with RealService(tmp_path, "--client-reconnect", "1", "--client-timeout", "3600") as service:
+        service.add_agent(1)
+        trainer = TrainerProcess(service, tmp_path)
+        trainer.wait_for("\n20\n")
+        trainer.process.kill()
+        trainer.process.wait()
+        eventually(lambda: service.job("job").state == "ended")
+        eventually(lambda: all(not worker.job for worker in service.status().workers))

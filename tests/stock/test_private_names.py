@@ -1,5 +1,6 @@
 """What the adapter takes from TensorFlow beyond its public API: one test a name, which it tells."""
 
+import gc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,11 @@ PRIVATE = [
     (stock.structure, "get_flat_tensor_specs"),
     (stock.nested_structure_coder, "encode_structure"),
     (stock.resource_variable_ops, "ResourceVariable"),
+    (stock.resource_variable_ops, "EagerResourceDeleter"),
+    (tf.raw_ops, "LatencyStatsDataset"),
+    (tf.raw_ops, "SetStatsAggregatorDataset"),
+    (tf.raw_ops, "StatsAggregatorHandle"),
+    (tf.raw_ops, "StatsAggregatorSummary"),
     (stock.context.context(), "has_function"),
     (stock.context.context(), "add_function_def"),
 ]
@@ -67,6 +73,41 @@ def test_the_variable_of_the_adapter_is_never_a_mirrored_one() -> None:
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         variable = stock.cpu_variable(tf.constant(1))
     assert type(variable) is stock.resource_variable_ops.ResourceVariable
+
+
+def test_what_passes_is_booked_by_tag_beside_the_books_of_other_operators() -> None:
+    passages = stock.Passages()
+    other = stock.Passages()
+    slow = stock.SleepDataset(tf.data.Dataset.range(3), 10_000)
+    both = stock.timed(slow, "slow").concatenate(stock.timed(tf.data.Dataset.range(4), "fast"))
+    assert [int(i) for i in stock.TimedPassages(both, passages)] == [0, 1, 2, 0, 1, 2, 3]
+    passed = passages.read()
+    assert {tag: books.elements for tag, books in passed.items()} == {"slow": 3, "fast": 4}
+    assert passed["slow"].wait_s >= 0.03
+    assert 0.01 <= passed["slow"].longest_s < passed["slow"].wait_s
+    assert other.read() == {}
+
+
+def test_the_books_end_with_their_last_user() -> None:
+    passages = stock.Passages()
+    dataset = stock.TimedPassages(tf.data.Dataset.range(1), passages)
+    handle = passages.handle
+    del passages
+    tf.raw_ops.StatsAggregatorSummary(iterator=handle)
+    del dataset
+    gc.collect()
+    with pytest.raises(tf.errors.NotFoundError):
+        tf.raw_ops.StatsAggregatorSummary(iterator=handle)
+
+
+def test_the_end_is_told_once_when_it_is_reached() -> None:
+    told = stock.cpu_variable(tf.constant(0))
+    dataset = stock.ending_with(tf.data.Dataset.range(3), lambda: told.assign_add(1))
+    iterator = iter(dataset)
+    assert [int(next(iterator)) for _ in range(3)] == [0, 1, 2]
+    assert told.numpy() == 0
+    assert list(iterator) == []
+    assert told.numpy() == 1
 
 
 def test_sleep_gives_the_elements_it_gets() -> None:
@@ -125,3 +166,15 @@ def test_the_elements_of_a_compressed_dataset_are_one_variant() -> None:
     compressed = stock.compressed(tf.data.Dataset.range(3).map(lambda i: (i, i)))
     assert stock.flat_specs(compressed.element_spec)[0].dtype == tf.variant
     assert Counter(1 for _ in compressed) == Counter({1: 3})
+
+
+def test_a_name_as_we_send_it_is_a_scalar_string_to_tensorflow() -> None:
+    name = stock_pb2.StringTensor(
+        dtype=tf.string.as_datatype_enum,
+        tensor_shape=stock_pb2.StringTensor.Shape(),
+        string_val=[b"/a/path"],
+    )
+    proto = tf.make_tensor_proto(0)
+    proto.ParseFromString(name.SerializeToString())
+    tensor = tf.constant(tf.make_ndarray(proto))
+    assert (tensor.shape, tensor.numpy()) == ([], b"/a/path")

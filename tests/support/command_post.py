@@ -101,6 +101,9 @@ class CommandPost(cachew_pb2_grpc.DispatcherServicer):
         command = cachew_pb2.Release(assignment_id=assignment_id)
         self._commands.put(cachew_pb2.AgentCommand(release=command))
 
+    def profile(self, command: cachew_pb2.Profile) -> None:
+        self._commands.put(cachew_pb2.AgentCommand(profile=command))
+
     def shut_down(self) -> None:
         command = cachew_pb2.AgentShutdown(reason="the test ends")
         self._commands.put(cachew_pb2.AgentCommand(shutdown=command))
@@ -113,6 +116,9 @@ class CommandPost(cachew_pb2_grpc.DispatcherServicer):
     def reports(self, assignment_id: str) -> list[cachew_pb2.AssignmentReport]:
         reports = [message.report for message in self.messages if message.HasField("report")]
         return [report for report in reports if report.assignment_id == assignment_id]
+
+    def profiles(self) -> list[cachew_pb2.ProfileResult]:
+        return [message.profile for message in self.messages if message.HasField("profile")]
 
     def states(self, assignment_id: str) -> list[str]:
         return [Report.State.Name(report.state) for report in self.reports(assignment_id)]

@@ -27,6 +27,11 @@ def eventually(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) ->
         time.sleep(0.02)
 
 
+def _unless_said(flag: str, value: str, flags: tuple[str, ...]) -> list[str]:
+    said = any(given.partition("=")[0] == flag for given in flags)
+    return [] if said else [f"{flag}={value}"]
+
+
 class Agent:
     """An agent process and all that it started."""
 
@@ -56,12 +61,15 @@ class RealService:
     """The dispatcher's process, its agents, and a view on its status."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        self._folder = folder
+        self.folder = folder
         self._log = folder / "service.log"
         self.agents: list[Agent] = []
         endpoint_file = folder / "endpoint"
         command = [sys.executable, "-m", "cachew_core.cli", "dispatcher", "--name", "test"]
-        command += ["--endpoint-file", str(endpoint_file), *flags]
+        # Most tests are about workers whose number they know, and epochs that are all alike.
+        scaling = _unless_said("--scaling-policy", "all", flags)
+        caching = _unless_said("--cache-policy", "compute", flags)
+        command += ["--endpoint-file", str(endpoint_file), *scaling, *caching, *flags]
         with self._log.open("ab") as stream:
             self.dispatcher = subprocess.Popen(
                 command,
@@ -91,7 +99,13 @@ class RealService:
         before = {worker.id for worker in self.status().workers}
         agent = Agent(self.endpoint, slots, self._log, *flags)
         self.agents.append(agent)
-        eventually(lambda: len({worker.id for worker in self.status().workers} - before) >= slots)
+        eventually(
+            lambda: (
+                agent.process.poll() is not None
+                or len({worker.id for worker in self.status().workers} - before) >= slots
+            )
+        )
+        assert agent.process.poll() is None, self.log_text()[-2000:]
         return agent
 
     def status(self) -> cachew_pb2.ServiceStatus:
@@ -118,6 +132,8 @@ class RealService:
     def stop(self) -> None:
         """Ends everything, and fails if a process survives."""
         family = [p for agent in self.agents for p in agent.children()]
+        if self.dispatcher.poll() is None:
+            family += psutil.Process(self.dispatcher.pid).children(recursive=True)
         if self.dispatcher.poll() is None:
             self.dispatcher.terminate()
         self.dispatcher.wait(DEADLINE_S)

@@ -10,6 +10,7 @@ import psutil
 import pytest
 from agent_process import AgentProcess, StartAgent, refuses
 from command_post import CommandPost, Report
+from lasting_ports import lasting_port
 from real_service import eventually
 from stock_job import StartJob, StockJob
 
@@ -129,7 +130,7 @@ def test_children_serve_while_the_dispatcher_is_away_and_are_reported_when_it_is
     start_agent: StartAgent, start_job: StartJob
 ) -> None:
     job = start_job(range(300), sleep_us=2_000)
-    with CommandPost() as before:
+    with CommandPost(port=lasting_port()) as before:
         agent = start_agent(before.port, slots=2)
         first = serve(before, agent, job)
         before.assign("doomed", job.address, slot=1)

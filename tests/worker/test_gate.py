@@ -78,6 +78,7 @@ async def scene() -> AsyncIterator[Scene]:
         upstream.address,
         on_serving=lambda: happened.append("serving"),
         on_drained=lambda: happened.append("drained"),
+        on_dry=lambda iteration: happened.append(f"dry {iteration}"),
     )
     address = await gate.open()
     async with grpc.aio.insecure_channel(address) as channel:
@@ -164,9 +165,23 @@ def test_a_drain_answers_for_splits_and_leaves_the_dispatchers_to_others() -> No
     async def act(view: Scene) -> None:
         view.upstream.answers["GetSplit"] = SPLIT
         view.gate.drain()
-        assert await view.call("GetSplit", ASK.SerializeToString()) == NO_MORE
+        first = stock_pb2.GetSplitRequest(iteration_id=7, repetition=1, split_provider_index=0)
+        assert await view.call("GetSplit", first.SerializeToString()) == NO_MORE
         assert view.upstream.asked == []
         assert not view.gate.splits
+
+    play(act)
+
+
+def test_a_worker_in_a_drain_gets_one_split_of_a_further_source_that_it_had_none_of() -> None:
+    async def act(view: Scene) -> None:
+        view.upstream.answers["GetSplit"] = SPLIT
+        view.gate.drain()
+        again = stock_pb2.GetSplitRequest(iteration_id=7, repetition=2, split_provider_index=2)
+        asked = [call.SerializeToString() for call in (ASK, ASK, again)]
+        answers = [await view.call("GetSplit", call) for call in asked]
+        assert answers == [SPLIT, NO_MORE, NO_MORE]
+        assert dict(view.gate.splits) == {(7, 1, 2): 1}
 
     play(act)
 

@@ -9,15 +9,15 @@ from google.protobuf.message import Message
 
 from cachew_core.proto import cachew_pb2
 
-_TOP_LEVEL = ("name", "endpoint", "state", "workers", "jobs")
+_TOP_LEVEL = ("name", "endpoint", "page", "state", "notices", "workers", "jobs", "stored")
 
 
 def status_document(status: cachew_pb2.ServiceStatus) -> dict[str, Any]:
     """The status of a service as dicts, lists, texts and numbers.
 
     Returns:
-        `name`, `endpoint`, `state`, `workers` and `jobs`; below them every field of the API's
-        messages under its own name, also where it is zero or empty.
+        `name`, `endpoint`, `page`, `state`, `notices`, `workers`, `jobs` and `stored`; below them
+        every field of the API's messages under its own name, also where it is zero or empty.
     """
     values = _plain(status)
     return {name: values[name] for name in _TOP_LEVEL}

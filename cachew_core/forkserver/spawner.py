@@ -1,12 +1,14 @@
-"""The process that has TensorFlow imported and forks a child for each assignment.
+"""The process that has TensorFlow imported and forks a child for each stock server and for each
+measurement.
 
 Importing TensorFlow takes seconds; a fork of a process that has it serves after some hundredths of
 one. `multiprocessing`'s forkserver would do the same, but leaves its socket's folder behind when
-the agent is killed, adds a resource tracker, and runs the agent's main module in each child.
+its maker is killed, adds a resource tracker, and runs the maker's main module in each child.
 
-Run as a module by the agent, with a socket's number and the agent's pid. Each message is one JSON
-object in one packet; the children's ends of their lifelines travel beside it. The spawner ends when
-the agent's end of the socket closes or the agent dies, and its children die with it.
+An agent, which has no TensorFlow, runs this as a module, with a socket's number and its own pid; a
+dispatcher, which has it, forks itself. Each message is one JSON object in one packet; the
+children's ends of their lifelines, and other files for them, travel beside it. The spawner ends
+when its maker's end of the socket closes or the maker dies, and its children die with it.
 """
 
 from __future__ import annotations
@@ -21,25 +23,50 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
-from cachew_core.worker.child import ChildOrder, die_with_parent, serve
+from cachew_core.forkserver.child import (
+    DispatchOrder,
+    ExamineOrder,
+    MeasureOrder,
+    WorkerOrder,
+    die_with_parent,
+    dispatch,
+    examine,
+    measure,
+    work,
+)
 
 MAX_MESSAGE_BYTES = 65_536
+MAX_FILES = 3
+
+LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+"""The least severe of TensorFlow's lines that are wanted: 0 information, 1 warnings, 2 errors."""
+
+Order: TypeAlias = WorkerOrder | DispatchOrder | ExamineOrder | MeasureOrder
+
+_WORK: dict[str, tuple[type[Order], Callable[..., None]]] = {
+    "WorkerOrder": (WorkerOrder, work),
+    "DispatchOrder": (DispatchOrder, dispatch),
+    "ExamineOrder": (ExamineOrder, examine),
+    "MeasureOrder": (MeasureOrder, measure),
+}
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
     """The environment of a spawner and its children.
 
     Args:
-        own: that of the agent.
+        own: that of their maker.
     """
     no_proxy = own.get("no_grpc_proxy", own.get("no_proxy", ""))
     return {
-        "TF_CPP_MIN_LOG_LEVEL": "2",
         **own,
+        # What `ignore_errors` swallows is a warning; an agent leaves out what nobody asked for.
+        LOG_LEVEL: "0" if own.get(LOG_LEVEL) == "0" else "1",
         # A pool of threads made at import would not live on in a forked child.
         "OPENBLAS_NUM_THREADS": "1",
         # Workers use the processor; a context on the device would take trainers' memory.
@@ -61,13 +88,13 @@ def decode(packet: bytes) -> dict[str, Any]:
 
 
 class Spawner:
-    """Forks, kills and buries children as the agent says."""
+    """Forks, kills and buries children as its maker says."""
 
     def __init__(self, control: socket.socket) -> None:
         """A spawner without children.
 
         Args:
-            control: the connection to the agent.
+            control: the connection to its maker.
         """
         self._control = control
         self._selector = selectors.DefaultSelector()
@@ -76,7 +103,7 @@ class Spawner:
         self._pidfds: dict[int, int] = {}
 
     def run(self) -> None:
-        """Serves the agent until it closes its end."""
+        """Serves its maker until that one closes its end."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj is not self._control:
@@ -85,28 +112,31 @@ class Spawner:
                     return
 
     def _obey(self) -> bool:
-        packet, fds, _, _ = socket.recv_fds(self._control, MAX_MESSAGE_BYTES, 1)
+        packet, fds, _, _ = socket.recv_fds(self._control, MAX_MESSAGE_BYTES, MAX_FILES)
         if not packet:
             return False
         message = decode(packet)
         if message["do"] == "start":
-            self._start(message["child"], ChildOrder(**message["order"]), fds[0])
+            order_type, function = _WORK[message["type"]]
+            order = order_type(**message["order"])
+            self._start(message["child"], partial(function, order), fds)
         elif message["child"] in self._pids:
             os.kill(self._pids[message["child"]], signal.SIGKILL)
         return True
 
-    def _start(self, child: int, order: ChildOrder, lifeline: int) -> None:
+    def _start(self, child: int, function: Callable[..., None], files: list[int]) -> None:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become_child(parent, order, lifeline)
-        os.close(lifeline)
+            self._become_child(parent, function, files)
+        for file in files:
+            os.close(file)
         self._pids[child] = pid
         self._pidfds[child] = os.pidfd_open(pid)
         self._selector.register(self._pidfds[child], selectors.EVENT_READ, data=child)
         self._control.send(encode({"event": "started", "child": child, "pid": pid}))
 
-    def _become_child(self, parent: int, order: ChildOrder, lifeline: int) -> None:
+    def _become_child(self, parent: int, function: Callable[..., None], files: list[int]) -> None:
         # Nothing may unwind into the spawner's loop, which this process is a copy of.
         try:
             die_with_parent(parent)
@@ -114,7 +144,7 @@ class Spawner:
             self._control.close()
             for pidfd in self._pidfds.values():
                 os.close(pidfd)
-            serve(order, socket.socket(fileno=lifeline))
+            function(socket.socket(fileno=files[0]), *files[1:])
         finally:
             os._exit(70)
 
@@ -127,15 +157,15 @@ class Spawner:
         self._control.send(encode({"event": "ended", "child": child, "code": code}))
 
 
-def main(control_fd: int, agent_pid: int) -> None:
-    """Imports TensorFlow, says so, and serves the agent.
+def main(control_fd: int, maker_pid: int) -> None:
+    """Imports TensorFlow, says so, and serves its maker.
 
     Args:
         control_fd: a connected SOCK_SEQPACKET socket.
-        agent_pid: the process to die with.
+        maker_pid: the process to die with.
     """
-    die_with_parent(agent_pid)
-    # Ctrl-C and a service manager's SIGTERM are for the agent, which drains the children first.
+    die_with_parent(maker_pid)
+    # Ctrl-C and a service manager's SIGTERM are for the maker, which ends the children in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     control = socket.socket(fileno=control_fd)
@@ -149,14 +179,15 @@ def main(control_fd: int, agent_pid: int) -> None:
     gc.collect()
     gc.freeze()
     control.send(encode({"event": "ready", "import_s": time.monotonic() - began}))
-    # An agent that is gone needs no answer.
+    # A maker that is gone needs no answer.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         Spawner(control).run()
 
 
-def start_message(child: int, order: ChildOrder) -> bytes:
+def start_message(child: int, order: Order) -> bytes:
     """The packet that has a child forked."""
-    return encode({"do": "start", "child": child, "order": asdict(order)})
+    kind = type(order).__name__
+    return encode({"do": "start", "child": child, "type": kind, "order": asdict(order)})
 
 
 def kill_message(child: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The agent's side of the spawner: children that start at once and are missed when they end."""
+"""The maker's side of a spawner: children that start at once and are missed when they end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import os
 import signal
 import socket
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from cachew_core.errors import ServiceError
-from cachew_core.worker.child import FAILED, MAX_ERROR_BYTES, ChildOrder
-from cachew_core.worker.spawner import (
+from cachew_core.forkserver import spawner
+from cachew_core.forkserver.child import FAILED, MAX_ERROR_BYTES
+from cachew_core.forkserver.spawner import (
     MAX_MESSAGE_BYTES,
+    Order,
     decode,
     environment,
     kill_message,
@@ -29,7 +32,7 @@ RESTART_PAUSE_S = 2.0
 
 
 class Child:
-    """A process that serves one assignment."""
+    """A process that carries out one order."""
 
     def __init__(self, number: int, lifeline: socket.socket, spawner: _Spawner) -> None:
         loop = asyncio.get_running_loop()
@@ -77,10 +80,52 @@ class Child:
         return ""
 
 
+class _Process(Protocol):
+    """A spawner's process; `asyncio.subprocess.Process` is one."""
+
+    def kill(self) -> None:
+        """Ends it at once; raises ProcessLookupError if it has ended."""
+
+    async def wait(self) -> int:
+        """Waits for its end."""
+
+
+class ForkedSpawner:
+    """A spawner that this process forks from itself: it has TensorFlow, and has it once.
+
+    To be made before the process has a second thread.
+    """
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        maker = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            # Nothing may unwind into what this process is a copy of.
+            try:
+                ours.close()
+                os.setsid()
+                spawner.main(theirs.detach(), maker)
+            finally:
+                os._exit(0)
+        theirs.close()
+        ours.setblocking(False)
+        self.control = ours
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        os.kill(self._pid, signal.SIGKILL)
+
+    async def wait(self) -> int:
+        """Waits for its end."""
+        _, status = await asyncio.to_thread(os.waitpid, self._pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+
 class _Spawner:
     """One spawner process and what it says about its children."""
 
-    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket) -> None:
+    def __init__(self, process: _Process, control: socket.socket) -> None:
         self._process = process
         self._control = control
         self._children: dict[int, Child] = {}
@@ -89,12 +134,13 @@ class _Spawner:
         self.gone: asyncio.Future[None] = loop.create_future()
         loop.add_reader(control, self._hear)
 
-    def start(self, number: int, order: ChildOrder) -> Child:
+    def start(self, number: int, order: Order, files: Sequence[int]) -> Child:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
             try:
-                socket.send_fds(self._control, [start_message(number, order)], [theirs.fileno()])
+                message = start_message(number, order)
+                socket.send_fds(self._control, [message], [theirs.fileno(), *files])
             except OSError:
                 ours.close()
                 raise
@@ -108,7 +154,7 @@ class _Spawner:
     async def close(self) -> None:
         """Ends the spawner and, with it, all children."""
         self._lose()
-        if self._process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
 
@@ -138,7 +184,7 @@ class _Spawner:
     def _break(self, error: str) -> None:
         self.ready.set_exception(
             ServiceError(
-                f"this worker node can't serve: TensorFlow can't be imported ({error}); "
+                f"this machine can't serve: TensorFlow can't be imported ({error}); "
                 "install cachew-service[tf-cpu] or cachew-service[tf] here"
             )
         )
@@ -160,8 +206,13 @@ class _Spawner:
 class Nursery:
     """Starts children within hundredths of a second; keeps a spawner warm for them."""
 
-    def __init__(self) -> None:
-        """A nursery that has started nothing; `open` it first."""
+    def __init__(self, forked: ForkedSpawner | None = None) -> None:
+        """A nursery that has started nothing; `open` it first.
+
+        Args:
+            forked: its first spawner. Default: it starts one.
+        """
+        self._forked = forked
         self._numbers = itertools.count()
         self._warm: asyncio.Task[_Spawner] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -172,22 +223,28 @@ class Nursery:
         Raises:
             ServiceError: TensorFlow can't be imported here.
         """
-        self._warm = asyncio.create_task(_warm_spawner())
+        forked = self._forked
+        first = _Spawner(forked, forked.control) if forked is not None else None
+        self._warm = asyncio.create_task(_warm_spawner(first))
         await asyncio.shield(self._warm)
         self._keeper = asyncio.create_task(self._keep(self._warm))
 
-    async def start(self, order: ChildOrder) -> Child:
+    async def start(self, order: Order, files: Sequence[int] = ()) -> Child:
         """Forks a child.
+
+        Args:
+            order: what it is for.
+            files: descriptors that it gets copies of.
 
         Raises:
             ServiceError: TensorFlow can't be imported here any more.
         """
         if self._warm is None:
-            raise ServiceError("no worker can be started: this agent's nursery is not open")
-        while (spawner := await asyncio.shield(self._warm)).gone.done():
+            raise ServiceError("no process can be started: this nursery is not open")
+        while (warm := await asyncio.shield(self._warm)).gone.done():
             # The keeper, which is to replace it, runs in the same turn of the loop.
             await asyncio.sleep(0)
-        child = spawner.start(next(self._numbers), order)
+        child = warm.start(next(self._numbers), order, files)
         await child.pid()
         return child
 
@@ -204,26 +261,28 @@ class Nursery:
         """A spawner that ended by itself (out of memory, say) took its children; have a new one."""
         while True:
             try:
-                spawner = await asyncio.shield(warm)
+                former = await asyncio.shield(warm)
             except ServiceError as error:
                 _log.error("%s", error)
                 await asyncio.sleep(RESTART_PAUSE_S)
                 self._warm = warm = asyncio.create_task(_warm_spawner())
                 continue
-            await asyncio.shield(spawner.gone)
-            _log.warning("the process that workers are forked from has ended; starting another")
+            await asyncio.shield(former.gone)
+            _log.warning("the process that others are forked from has ended; starting another")
             self._warm = warm = asyncio.create_task(_warm_spawner())
-            await spawner.close()
+            await former.close()
 
 
-async def _warm_spawner() -> _Spawner:
-    spawner = await _start_spawner()
+async def _warm_spawner(started: _Spawner | None = None) -> _Spawner:
+    warm = started or await _start_spawner()
     try:
-        _log.info("TensorFlow imported in %.1f s", await spawner.ready)
+        import_s = await warm.ready
     except BaseException:
-        await spawner.close()
+        await warm.close()
         raise
-    return spawner
+    if started is None:
+        _log.info("TensorFlow imported in %.1f s", import_s)
+    return warm
 
 
 async def _cancel(task: asyncio.Task[Any]) -> None:
@@ -240,7 +299,7 @@ async def _start_spawner() -> _Spawner:
             # The working directory is the user's, not a place to import from.
             "-P",
             "-m",
-            "cachew_core.worker.spawner",
+            "cachew_core.forkserver.spawner",
             str(theirs.fileno()),
             str(os.getpid()),
             stdin=asyncio.subprocess.DEVNULL,
@@ -258,5 +317,5 @@ def _in_words(code: int) -> str:
     if code < 0:
         return f"its process was ended by signal {signal.Signals(-code).name}"
     if code == FAILED:
-        return "its stock worker could not be started, without a word why"
+        return "it could not do its work, without a word why"
     return f"its process ended by itself with exit code {code}"

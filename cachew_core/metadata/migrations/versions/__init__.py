@@ -1,0 +1,1 @@
+"""The revisions, oldest first. One that was published is never changed."""
