@@ -69,7 +69,9 @@ class RealService:
         # Most tests are about workers whose number they know, and epochs that are all alike.
         scaling = _unless_said("--scaling-policy", "all", flags)
         caching = _unless_said("--cache-policy", "compute", flags)
-        command += ["--endpoint-file", str(endpoint_file), *scaling, *caching, *flags]
+        # Tests that share a service may be hours apart.
+        lasting = _unless_said("--idle-timeout", "86400", flags)
+        command += ["--endpoint-file", str(endpoint_file), *scaling, *caching, *lasting, *flags]
         with self._log.open("ab") as stream:
             self.dispatcher = subprocess.Popen(
                 command,
