@@ -20,16 +20,20 @@ _NO_FOLDER_FSYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 
 
 class Stamp(NamedTuple):
-    """What changes when a file is written to, or another one is put in its place."""
+    """What changes when a file is written to, or another one is put in its place.
+
+    Programs can set a file's time of modification back; its time of change they can't.
+    """
 
     size_bytes: int
     mtime_ns: int
+    ctime_ns: int
     inode: int
 
     @classmethod
     def of(cls, status: os.stat_result) -> Stamp:
         """The stamp of the file with that status."""
-        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 class Content(NamedTuple):

@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
 
+from cachew_core.cache.durable import Stamp
+
 JSON: TypeAlias = JsonValue
 """What JSON can hold."""
 
@@ -28,6 +30,9 @@ class Chunk:
     """Relative to the entry's folder, with `/` between names."""
     bytes: int
     crc32: int
+    stamp: Stamp | None = None
+    """What it looked like when it was read for its checksum; None where that says nothing, as in a
+    bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,7 @@ class _Chunk(BaseModel):
     path: str = Field(pattern=rf"^{RUNS}/")
     bytes: int = Field(ge=0)
     crc32: int = Field(ge=0, lt=1 << 32)
+    stamp: Stamp | None = None
 
 
 class _Manifest(BaseModel):
@@ -98,10 +104,11 @@ def encode_manifest(entry: Entry) -> bytes:
         elements=entry.elements,
         created_at=entry.created_at,
         files=tuple(
-            _Chunk(path=file.path, bytes=file.bytes, crc32=file.crc32) for file in entry.files
+            _Chunk(path=file.path, bytes=file.bytes, crc32=file.crc32, stamp=file.stamp)
+            for file in entry.files
         ),
         facts=dict(entry.facts),
-    ).model_dump(mode="json")
+    ).model_dump(mode="json", exclude_none=True)
     document = {"crc32": _seal(manifest), "manifest": manifest}
     return json.dumps(document, indent=1, allow_nan=False).encode() + b"\n"
 
@@ -148,7 +155,8 @@ def decode_manifest(content: bytes, *, key: str, folder: Path) -> Entry:
         key=manifest.key,
         path=folder,
         files=tuple(
-            Chunk(path=file.path, bytes=file.bytes, crc32=file.crc32) for file in manifest.files
+            Chunk(path=file.path, bytes=file.bytes, crc32=file.crc32, stamp=file.stamp)
+            for file in manifest.files
         ),
         elements=manifest.elements,
         bytes=sum(file.bytes for file in manifest.files),

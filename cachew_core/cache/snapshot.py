@@ -14,13 +14,12 @@ the window had in memory: that is what shows a file that has vanished since.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from cachew_core.cache.durable import Stamp, read_through
+from cachew_core.cache.durable import read_through
 from cachew_core.cache.entry import Chunk
 from cachew_core.errors import CacheError
 from cachew_core.proto import snapshot_pb2
@@ -47,8 +46,6 @@ class Run:
     """A run, or a window of one, that is complete."""
 
     chunks: tuple[Chunk, ...]
-    stamps: Mapping[str, Stamp]
-    """Of the chunks by their paths, from before they were read."""
     elements: int
 
 
@@ -91,7 +88,6 @@ def read_run(folder: Path, base: Path) -> Run:
     windows = [read_window(path, base) for path in _window_folders(folder)]
     return Run(
         chunks=tuple(chunk for window in windows for chunk in window.chunks),
-        stamps={path: stamp for window in windows for path, stamp in window.stamps.items()},
         elements=sum(window.elements for window in windows),
     )
 
@@ -127,7 +123,6 @@ def read_window(folder: Path, base: Path) -> Run:
     record = _finalized_record(folder)
     _check_one_iterator(folder, record.run_id)
     chunks = []
-    stamps = {}
     records = 0
     for path in sorted((folder / record.run_id).glob(_CHUNKS)):
         counter = RecordCounter()
@@ -136,14 +131,14 @@ def read_window(folder: Path, base: Path) -> Run:
             raise NotCompleteError(f"chunk {path} ends in the middle of a record")
         records += counter.records
         name = path.relative_to(base).as_posix()
-        chunks.append(Chunk(path=name, bytes=content.size_bytes, crc32=content.crc32))
-        stamps[name] = content.stamp
+        size_bytes, crc32, stamp = content
+        chunks.append(Chunk(path=name, bytes=size_bytes, crc32=crc32, stamp=stamp))
     expected = record.num_elements * max(1, len(record.dtype))
     if records != expected:
         raise NotCompleteError(
             f"the chunks of {folder} hold {records} records, and {expected} were written"
         )
-    return Run(chunks=tuple(chunks), stamps=stamps, elements=record.num_elements)
+    return Run(chunks=tuple(chunks), elements=record.num_elements)
 
 
 def _finalized_record(folder: Path) -> snapshot_pb2.SnapshotMetadataRecord:

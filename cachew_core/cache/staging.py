@@ -52,7 +52,7 @@ class Stage:
     def __init__(self, folder: Path, bucket: Bucket) -> None:
         self.folder = folder
         self._bucket = bucket
-        self._right: dict[Path, Stamp] = {}
+        self._right: dict[Path, Stamp | None] = {}
         self._ended = threading.Event()
 
     def end(self) -> None:
@@ -131,7 +131,7 @@ class Stage:
             place.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(place)
         for run in runs:
-            self._right.update((place / path, stamp) for path, stamp in run.stamps.items())
+            self._right.update((place / chunk.path, chunk.stamp) for chunk in run.chunks)
 
     def _is_here(self, folder: Path, chunk: Chunk) -> bool:
         path = folder / chunk.path
@@ -155,7 +155,7 @@ class Stage:
             if (content.size_bytes, content.crc32) != (chunk.bytes, chunk.crc32):
                 raise DamagedError(f"chunk {chunk.path} has another content than was written")
             part.replace(path)
-            self._right[path] = content.stamp
+            self._right[path] = Stamp.of(path.stat())
         finally:
             part.unlink(missing_ok=True)
 

@@ -168,8 +168,6 @@ class CacheStore(Pinning):
             self._publish(writing, entry)
         except OSError as error:
             raise CacheError(f"can't commit cache entry {writing.key}: {error}") from error
-        stamps = {path: stamp for run in runs for path, stamp in run.stamps.items()}
-        self._verifier.accept(entry.key, stamps)
         return entry
 
     def abandon(self, writing: Writing) -> None:
@@ -184,8 +182,8 @@ class CacheStore(Pinning):
     def find(self, key: str) -> Entry | None:
         """The entry of that key, if it is there and whole.
 
-        Sizes are looked at each time; checksums the first time, and again when a file was changed,
-        which reads it. A damaged entry is given up: the log says why.
+        Sizes are looked at each time; checksums, which reads a file, where it does not look as it
+        did when it was last read. A damaged entry is given up: the log says why.
         """
         _check_key(key)
         with self.use(key):
@@ -226,7 +224,7 @@ class CacheStore(Pinning):
 
     def doubt(self, entry: Entry, chunks: Iterable[Chunk]) -> None:
         """Has `find` read those files again, whatever they look like."""
-        self._verifier.doubt(entry.key, (chunk.path for chunk in chunks))
+        self._verifier.doubt(entry, chunks)
 
     def verify(self, key: str) -> list[str]:
         """Reads all of an entry. Nothing is changed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from cachew_core.cache.durable import Stamp, read_through
@@ -10,10 +10,14 @@ from cachew_core.cache.entry import Chunk, DamagedError, Entry
 
 
 class Verifier:
-    """Remembers which files it has read and found right, for as long as it lives."""
+    """Remembers what the files looked like that were read and found right.
+
+    An entry's manifest says it of the time when they were committed, so that the next service need
+    not read them all before it can offer the first; whoever copies a store has them read again.
+    """
 
     def __init__(self) -> None:
-        self._accepted: dict[str, Mapping[str, Stamp]] = {}
+        self._accepted: dict[str, dict[str, Stamp | None]] = {}
 
     def check(self, entry: Entry) -> None:
         """Looks at the sizes of all files, and reads those that it has not seen as they are.
@@ -22,12 +26,12 @@ class Verifier:
             DamagedError: a file is missing or not what was committed.
             OSError: the file system failed.
         """
-        accepted = self._accepted.get(entry.key, {})
         stamps = {chunk.path: _check_size(entry.path, chunk) for chunk in entry.files}
+        accepted = self._accepted_of(entry)
         for chunk in entry.files:
-            if accepted.get(chunk.path) != stamps[chunk.path]:
+            if accepted[chunk.path] != stamps[chunk.path]:
                 _check_content(entry.path, chunk)
-        self.accept(entry.key, stamps)
+        self._accepted[entry.key] = dict(stamps)
 
     def check_one(self, entry: Entry, chunk: Chunk) -> None:
         """Looks at the size of one file, and reads it if it is not as it was seen last.
@@ -37,23 +41,22 @@ class Verifier:
             OSError: the file system failed.
         """
         stamp = _check_size(entry.path, chunk)
-        if self._accepted.get(entry.key, {}).get(chunk.path) != stamp:
+        if self._accepted_of(entry)[chunk.path] != stamp:
             _check_content(entry.path, chunk)
 
-    def doubt(self, key: str, paths: Iterable[str]) -> None:
+    def doubt(self, entry: Entry, chunks: Iterable[Chunk]) -> None:
         """Reads those files again the next time that the entry is looked at."""
-        accepted = dict(self._accepted.get(key, {}))
-        for path in paths:
-            accepted.pop(path, None)
-        self._accepted[key] = accepted
-
-    def accept(self, key: str, stamps: Mapping[str, Stamp]) -> None:
-        """Takes the files of that entry to be right for as long as they look like that."""
-        self._accepted[key] = stamps
+        self._accepted[entry.key] = self._accepted_of(entry) | {
+            chunk.path: None for chunk in chunks
+        }
 
     def forget(self, key: str) -> None:
-        """Reads that entry again if it is ever looked at."""
+        """That entry is gone; one of the same key has other files."""
         self._accepted.pop(key, None)
+
+    def _accepted_of(self, entry: Entry) -> dict[str, Stamp | None]:
+        known = self._accepted.get(entry.key, {})
+        return {chunk.path: known.get(chunk.path, chunk.stamp) for chunk in entry.files}
 
 
 def problems(entry: Entry) -> list[str]:

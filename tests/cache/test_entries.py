@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 from stock_snapshots import write_run
 
-from cachew_core.cache import CacheStore, Entry, NotCompleteError, stored_entries
+from cachew_core.cache import (
+    CacheStore,
+    Entry,
+    NotCompleteError,
+    durable,
+    stored_entries,
+    verification,
+)
+from cachew_core.cache.durable import Content
 from cachew_core.errors import CacheError
 
 OTHER = "cd" * 32
@@ -40,6 +48,35 @@ def test_the_next_service_finds_it_too(
     next_store = open_store()
     assert next_store.find(key) == entry
     assert next_store.store_id == store.store_id
+
+
+def test_only_what_looks_otherwise_than_when_it_was_stored_is_read_by_the_next_service(
+    store: CacheStore,
+    put: PutEntry,
+    key: str,
+    open_store: Callable[..., CacheStore],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[Path] = []
+
+    def read_through(path: Path) -> Content:
+        read.append(path)
+        return durable.read_through(path)
+
+    entry = put()
+    store.close()
+    monkeypatch.setattr(verification, "read_through", read_through)
+    with open_store() as second:
+        assert second.find(key) == entry
+        second.doubt(entry, entry.files[1:2])
+        assert read == []
+        assert second.find(key) == entry
+    assert read == [entry.path / entry.files[1].path]
+    copied = entry.path / entry.files[0].path
+    shutil.copy2(copied, copied.with_name("copy"))
+    copied.with_name("copy").replace(copied)
+    assert open_store().find(key) == entry
+    assert read[1:] == [copied]
 
 
 def test_entries_are_listed_while_a_service_uses_them(store: CacheStore, put: PutEntry) -> None:

@@ -43,7 +43,7 @@ def test_a_run_has_the_elements_of_all_its_windows(tmp_path: Path) -> None:
     write_window(tmp_path / "run" / WINDOWS[-1], [], shards=0)
     run = read_run(tmp_path / "run", tmp_path)
     assert run.elements == 2 * len(ELEMENTS)
-    assert [chunk.path for chunk in run.chunks] == list(run.stamps)
+    assert len({chunk.path for chunk in run.chunks}) == 4
     assert len(run.chunks) == 4
 
 
