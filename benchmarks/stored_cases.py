@@ -16,6 +16,7 @@ import tensorflow as tf
 import cachew_core as cachew
 from benchmarks.ratios import Bound, Side
 from benchmarks.reading import Epoch, read_epoch
+from benchmarks.scaling.pipelines import Pipeline, Work
 from cachew_core.cluster import down, status, up
 
 MIB = 1024 * 1024
@@ -89,6 +90,8 @@ def all_cases(*, small: bool) -> list[StoredCase]:
     worked, streamed = (SPLITS, SPLITS) if small else (24 * SPLITS, 24 * SPLITS)
     # Read directly, 1.5 GiB take less than a second, of which little can be said.
     read_directly = streamed if small else 4 * streamed
+    # Two minutes of two workers: many times what a profile may take.
+    burnt = SPLITS if small else 375 * SPLITS
 
     return [
         StoredCase(
@@ -114,6 +117,14 @@ def all_cases(*, small: bool) -> list[StoredCase]:
             unit="MiB/s",
             bound=Bound(side=Side.AT_LEAST, limit=0.95),
             pair=lambda service: _loaded(service, streamed),
+        ),
+        StoredCase(
+            name="an epoch beside its profile, both workers busy",
+            workers=2,
+            sides=("PROFILE", "COMPUTE"),
+            unit="s",
+            bound=Bound(side=Side.AT_MOST, limit=1.05),
+            pair=lambda service: _profiled(service, burnt),
         ),
         _first_read(
             "another process' first epoch through a worker",
@@ -173,6 +184,15 @@ def _written(service: Service, count: int) -> tuple[float, float]:
     for policy, mode in (("full", "PUT"), ("compute", "COMPUTE")):
         pipeline = batches(count, next(_fresh)).apply(work)
         job = _job(service, pipeline, policy)
+        both.append(job.epoch(mode).seconds)
+    return both[0], both[1]
+
+
+def _profiled(service: Service, count: int) -> tuple[float, float]:
+    busy = Pipeline(work=Work.BURNING, work_ms=1000 * WORK_S, step_ms=0, batches=count)
+    both = []
+    for policy, mode in (("auto", "PROFILE"), ("compute", "COMPUTE")):
+        job = _job(service, busy.dataset(next(_fresh) * count), policy)
         both.append(job.epoch(mode).seconds)
     return both[0], both[1]
 

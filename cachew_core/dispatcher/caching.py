@@ -410,7 +410,7 @@ class Autocache:
         # Each of them writes, though it may have had nothing to write.
         runs = max(1, len(epoch.tasks))
         while True:
-            if epoch.ignored_errors > 0:
+            if epoch.swallowed.errors:
                 return _ERRORS_IGNORED
             try:
                 entry = await asyncio.to_thread(store.commit, writing, least_runs=runs, facts=facts)
@@ -438,7 +438,7 @@ class Autocache:
                 )
                 await asyncio.to_thread(self._stored, epoch, store, entry, plan.point)
                 epoch.stored = entry.key
-                if epoch.ignored_errors:
+                if epoch.swallowed.errors:
                     self.errors_ignored(epoch)
                 return ""
 

@@ -178,10 +178,9 @@ class EpochService:
         if reader.told_of_end:
             return
         reader.told_of_end = True
-        if reader.epoch.ignored_errors:
-            reader.client.notify(
-                f"job {reader.epoch.job.name!r}: {reader.epoch.ignored_words}", warning=True
-            )
+        if (swallowed := reader.epoch.swallowed).errors:
+            words = swallowed.words(reader.epoch.number)
+            reader.client.notify(f"job {reader.epoch.job.name!r}: {words}", warning=True)
         if reader.epoch.is_read:
             reader.epoch.end(EpochState.FINISHED, self._clock())
         self._settle(reader.epoch)
@@ -267,12 +266,17 @@ class EpochService:
             f"job {epoch.job.name!r}: ignore_errors swallows errors in epoch {epoch.number}, first "
             f"on worker {assignment.slot.id} ({assignment.address}): {ignored.example}"
         )
-        if not epoch.ignored_errors:
+        if not epoch.swallowed.errors:
             log.warning("%s", text)
             for reader in epoch.readers:
                 reader.client.notify(text, warning=True)
-        epoch.ignore(ignored.count, ignored.example)
+        epoch.ignore(ignored.count, ignored.example, self._clock())
         self._autocache.errors_ignored(epoch)
+        if epoch.live and epoch.swallowed.is_stuck:
+            worker = f"{assignment.slot.id} ({assignment.address})"
+            # Its workers would never come back from it.
+            assignment.generation.closed = True
+            self.fail(epoch, epoch.swallowed.stuck_words(worker))
 
     def _remember(self, reader_id: int, epoch: Epoch) -> None:
         why = epoch.failure or "it was silent for too long"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cachew_core.dispatcher.events import event
+from cachew_core.dispatcher.swallowed import Swallowed
 from cachew_core.errors import PipelineError
 from cachew_core.policy.modes import Mode
 from cachew_core.proto import cachew_pb2
@@ -130,8 +131,7 @@ class Epoch:
         workers: the most that served it at one time.
         failure: why it failed, in one sentence for the trainer.
         point: the cache point that it writes or reads.
-        ignored_errors: swallowed by the pipeline's own `ignore_errors`, as far as is known.
-        ignored_example: the text of the first.
+        swallowed: by the pipeline's own `ignore_errors`.
         tasks: of workers, by the ids that its readers were told.
         stored: key of the cache entry that was made of what it wrote; empty: none.
         planning: makes the plan that all its readers share.
@@ -154,8 +154,7 @@ class Epoch:
     workers: int = 0
     failure: str = ""
     queued_notice: bool = False
-    ignored_errors: int = 0
-    ignored_example: str = ""
+    swallowed: Swallowed = field(default_factory=Swallowed)
     tasks: set[int] = field(default_factory=set)
     stored: str = ""
     mode: Mode = Mode.COMPUTE
@@ -236,20 +235,12 @@ class Epoch:
         """What it cost so far: for each worker the time for which it was held."""
         return self._worker_s + self._held * (now - self._held_since)
 
-    def ignore(self, errors: int, example: str) -> None:
+    def ignore(self, errors: int, text: str, now: float) -> None:
         """Counts what its pipeline's own `ignore_errors` swallowed, and keeps that for status."""
-        self.job.forget_note(self.ignored_words)
-        self.ignored_errors += errors
-        self.ignored_example = self.ignored_example or example
-        self.job.note(self.ignored_words)
-
-    @property
-    def ignored_words(self) -> str:
-        """How much `ignore_errors` swallowed, for people."""
-        return (
-            f"ignore_errors swallowed {self.ignored_errors} errors in epoch {self.number}; an "
-            f"error in a file ends the reading of that file. The first: {self.ignored_example}"
-        )
+        self.job.forget_note(self.swallowed.words(self.number))
+        got = sum(reader.metrics.elements for reader in self.readers)
+        self.swallowed.add(errors, text, elements=got, now_s=now)
+        self.job.note(self.swallowed.words(self.number))
 
     def settle(self) -> None:
         """Nothing of it is left on the workers that any reader could want."""

@@ -119,7 +119,7 @@ def _epoch(epoch: Epoch, now: float) -> cachew_pb2.EpochStatus:
         seconds=epoch.seconds(now),
         workers=epoch.workers,
         state=str(epoch.state),
-        ignored_errors=epoch.ignored_errors,
+        ignored_errors=epoch.swallowed.errors,
         batch_time_ms=_batch_time_ms(epoch),
         wait_fraction=_wait_fraction(epoch),
         direct=epoch.direct,

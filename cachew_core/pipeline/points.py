@@ -26,6 +26,7 @@ from cachew_core.pipeline.graph import (
     user_name,
     value_of,
 )
+from cachew_core.pipeline.listings import with_sorted_lists
 from cachew_core.pipeline.marks import without_marks
 from cachew_core.pipeline.operators import Verdict, rule_of
 from cachew_core.pipeline.randomness import random_operator, varying_operator
@@ -79,8 +80,6 @@ def cache_points(graph: bytes) -> tuple[CachePoint, ...]:
     view = DatasetGraph.parse(graph)
     marks = [node for node in view.operators() if mark_name(node) is not None]
     plain = without_marks(view)
-    # A mark's own input differs from what it reads when there are no marks.
-    digests = fingerprints_at(plain, [plain.input(plain.nodes[m.name], 0) for m in marks])
     shuffles = {node.name: _shuffles_at(outer_scope(view), node) for node in view.operators()}
     points = []
     for mark in marks:
@@ -91,7 +90,7 @@ def cache_points(graph: bytes) -> tuple[CachePoint, ...]:
             CachePoint(
                 name=str(mark_name(mark)),
                 node=str(mark.name),
-                fingerprint=digests[plain.input(plain.nodes[mark.name], 0).name],
+                fingerprint=_fingerprint(plain, mark.name, rebatched=bool(rebatch)),
                 specs=component_specs(mark),
                 refusal=next(refusals, ""),
                 shuffles=_shuffles(view, mark, shuffles),
@@ -99,6 +98,17 @@ def cache_points(graph: bytes) -> tuple[CachePoint, ...]:
             )
         )
     return tuple(points)
+
+
+def _fingerprint(plain: DatasetGraph, mark: str, *, rebatched: bool) -> str:
+    # A mark's own input differs from what it reads when there are no marks.
+    point = plain.input(plain.nodes[mark], 0)
+    grouping = [node for node in (point, *plain.operators_below(point)) if _groups(plain, node)]
+    if rebatched:
+        # Its rows are taken apart, and it is the last one.
+        del grouping[0]
+    [digest] = fingerprints_at(with_sorted_lists(plain, point, grouping), [point]).values()
+    return digest
 
 
 def _refusals(graph: DatasetGraph, mark: Any, frozen: Sequence[Any]) -> Iterator[str]:

@@ -61,6 +61,69 @@ def test_errors_that_the_pipeline_ignores_are_counted_and_their_epoch_is_not_sto
     eventually(lambda: "ignore_errors swallows errors in epoch 1, first on worker" in caplog.text)
 
 
+@pytest.mark.parametrize("policy", ["compute", "full"])
+def test_a_file_that_is_tried_for_ever_ends_the_epoch_with_one_error(
+    caching: RealService, compressed: list[str], policy: str
+) -> None:
+    # On its own or by a local run, this never ends: tf.data does not get past such a file.
+    pipeline = reading([*compressed[:2], f"{compressed[0]}.none"]).ignore_errors()
+    job = f"tried for ever {policy}"
+    dataset = served(caching, pipeline, job, policy)
+    with pytest.raises(tf.errors.OpError, match=r"same error on worker \S+ .*none; No such file"):
+        Trainer(dataset).done()
+    assert caching.epochs(job)[0].state == "failed"
+    eventually(lambda: not caching.workers_of(job))
+    # The job goes on once the pipeline is mended.
+    mended = reading(compressed[:2]).ignore_errors()
+    assert Trainer(served(caching, mended, f"{job}, mended", policy)).done() == multiset(mended)
+
+
+def test_records_of_another_kind_that_are_ignored_are_counted(
+    caching: RealService, compressed: list[str]
+) -> None:
+    def parsed(record: tf.Tensor) -> tf.Tensor:
+        return tf.io.parse_single_example(record, {"x": tf.io.FixedLenFeature([], tf.int64)})["x"]
+
+    pipeline = reading(compressed[:1]).map(parsed).ignore_errors()
+    assert not Trainer(served(caching, pipeline, "another kind")).done()
+    eventually(lambda: caching.epochs("another kind")[0].ignored_errors == RECORDS)
+    eventually(lambda: any("stored nothing" in n for n in caching.job("another kind").notices))
+
+
+def test_two_trainers_hear_of_what_was_ignored(caching: RealService, compressed: list[str]) -> None:
+    pipeline = reading(compressed).ignore_errors().apply(cachew.sleep(2_000))
+    readers = [Trainer(served(caching, pipeline, "both ignore")) for _ in range(2)]
+    assert readers[0].done() + readers[1].done() == multiset(pipeline)
+    eventually(lambda: caching.epochs("both ignore")[0].ignored_errors == 1)
+    assert "ignore_errors swallowed 1 errors" in "\n".join(caching.job("both ignore").notices)
+
+
+def test_what_is_read_from_a_mark_keeps_the_errors_behind_it_in_sight(
+    caching: RealService, compressed: list[str]
+) -> None:
+    whole = [path for path in compressed if "part-2" not in path]
+
+    def parsed(record: tf.Tensor) -> tf.Tensor:
+        # One record in about a hundred begins with a byte that is taken for damage.
+        damaged = tf.strings.substr(record, 0, 1) == tf.strings.substr(worst, 0, 1)
+        with tf.control_dependencies([tf.debugging.Assert(tf.logical_not(damaged), ["damaged"])]):
+            return tf.identity(record)
+
+    worst = next(iter(reading(whole)))
+    pipeline = reading(whole).ignore_errors().apply(cachew.mark("records"))
+    pipeline = pipeline.map(parsed).ignore_errors()
+    expected = multiset(pipeline)
+    assert 0 < 3 * RECORDS - expected.total() < RECORDS
+    dataset = served(caching, pipeline, "from a mark", "source")
+    for _ in range(3):
+        assert Trainer(dataset).done() == expected
+    eventually(lambda: len(caching.epochs("from a mark")) == 3)
+    lost = 3 * RECORDS - expected.total()
+    eventually(
+        lambda: [e.ignored_errors for e in caching.epochs("from a mark")] == [lost, lost, lost]
+    )
+
+
 CASES: dict[str, tuple[Callable[[list[str]], tf.data.Dataset], type[Exception], str]] = {
     "cut in half": (
         lambda paths: reading(paths),

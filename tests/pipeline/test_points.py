@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -148,6 +149,38 @@ CHANGES: dict[str, Callable[[], tf.data.Dataset]] = {
 def test_each_change_before_a_mark_gives_another_fingerprint() -> None:
     found = [identity(build()) for build in (base, *CHANGES.values())]
     assert len(set(found)) == len(found)
+
+
+def listed(names: list[str]) -> tf.data.Dataset:
+    return Dataset.from_tensor_slices(names)
+
+
+ANY_ORDER: dict[str, tuple[Callable[[list[str]], tf.data.Dataset], bool]] = {
+    "files read one by one": (lambda names: listed(names).flat_map(tf.data.TextLineDataset), True),
+    "files read together": (lambda names: listed(names).interleave(tf.data.TextLineDataset), True),
+    "shuffled batches": (
+        lambda names: listed(names).flat_map(tf.data.TextLineDataset).shuffle(9).batch(4),
+        True,
+    ),
+    "a list beside another": (lambda names: listed(names).concatenate(listed(["z"])), True),
+    "batches": (lambda names: listed(names).batch(2), False),
+    "a part": (lambda names: listed(names).take(2), False),
+    "a part, shuffled": (lambda names: listed(names).take(2).shuffle(9).batch(2), False),
+    "pairs": (lambda names: Dataset.zip((listed(names), Dataset.range(3))), False),
+    "labels beside names": (lambda names: Dataset.from_tensor_slices((names, [1, 2, 3])), False),
+    "numbered": (lambda names: listed(names).enumerate(), False),
+}
+
+
+@pytest.mark.parametrize(("build", "same"), ANY_ORDER.values(), ids=ANY_ORDER)
+def test_a_list_of_files_may_be_in_any_order_where_nothing_depends_on_it(
+    build: Callable[[list[str]], tf.data.Dataset], same: bool
+) -> None:
+    names = ["b", "a", "c"]
+    found = {identity(build(list(order)), END) for order in itertools.permutations(names)}
+    assert (len(found) == 1) == same
+    assert identity(build(["b", "a", "d"]), END) not in found
+    assert identity(build(["b", "a", "a"]), END) not in found
 
 
 def test_marks_and_their_names_do_not_count() -> None:

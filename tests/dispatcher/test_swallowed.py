@@ -1,0 +1,42 @@
+"""When errors that a pipeline ignores are taken to come for ever."""
+
+from __future__ import annotations
+
+from cachew_core.dispatcher.swallowed import STUCK_ERRORS, STUCK_S, Swallowed
+
+
+def reported(
+    swallowed: Swallowed, *, errors: int, seconds: int, text: str = "a", elements: int = 5
+) -> None:
+    for second in range(seconds + 1):
+        swallowed.add(errors, text, elements=elements, now_s=100.0 + second)
+
+
+def test_the_same_error_without_an_element_is_stuck() -> None:
+    swallowed = Swallowed()
+    reported(swallowed, errors=STUCK_ERRORS, seconds=int(STUCK_S) - 1)
+    assert not swallowed.is_stuck
+    reported(swallowed, errors=STUCK_ERRORS, seconds=int(STUCK_S))
+    assert swallowed.is_stuck
+    assert "a; tf.data tries" in swallowed.stuck_words("w/0")
+
+
+def test_few_errors_are_not() -> None:
+    swallowed = Swallowed()
+    reported(swallowed, errors=STUCK_ERRORS // 100, seconds=int(STUCK_S) + 10)
+    assert not swallowed.is_stuck
+
+
+def test_errors_between_elements_or_of_another_kind_are_not() -> None:
+    for text, elements in (("a", 1), ("b", 0)):
+        swallowed = Swallowed()
+        for second in range(3 * int(STUCK_S)):
+            swallowed.add(
+                STUCK_ERRORS,
+                text if second % 20 == 0 else "a",
+                elements=elements * (second // 20),
+                now_s=float(second),
+            )
+            assert not swallowed.is_stuck
+        assert swallowed.errors == 3 * STUCK_S * STUCK_ERRORS
+        assert swallowed.example == text
