@@ -410,7 +410,7 @@ class Autocache:
         # Each of them writes, though it may have had nothing to write.
         runs = max(1, len(epoch.tasks))
         while True:
-            if epoch.swallowed.errors:
+            if epoch.swallowed.errors > 0:
                 return _ERRORS_IGNORED
             try:
                 entry = await asyncio.to_thread(store.commit, writing, least_runs=runs, facts=facts)

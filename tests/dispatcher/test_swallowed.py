@@ -7,24 +7,22 @@ from cachew_core.dispatcher.swallowed import STUCK_ERRORS, STUCK_S, Swallowed
 
 def reported(
     swallowed: Swallowed, *, errors: int, seconds: int, text: str = "a", elements: int = 5
-) -> None:
+) -> bool:
     for second in range(seconds + 1):
         swallowed.add(errors, text, elements=elements, now_s=100.0 + second)
+    return swallowed.is_stuck
 
 
 def test_the_same_error_without_an_element_is_stuck() -> None:
     swallowed = Swallowed()
-    reported(swallowed, errors=STUCK_ERRORS, seconds=int(STUCK_S) - 1)
-    assert not swallowed.is_stuck
-    reported(swallowed, errors=STUCK_ERRORS, seconds=int(STUCK_S))
-    assert swallowed.is_stuck
+    assert not reported(swallowed, errors=STUCK_ERRORS, seconds=int(STUCK_S) - 1)
+    assert reported(swallowed, errors=STUCK_ERRORS, seconds=int(STUCK_S))
     assert "a; tf.data tries" in swallowed.stuck_words("w/0")
 
 
 def test_few_errors_are_not() -> None:
     swallowed = Swallowed()
-    reported(swallowed, errors=STUCK_ERRORS // 100, seconds=int(STUCK_S) + 10)
-    assert not swallowed.is_stuck
+    assert not reported(swallowed, errors=STUCK_ERRORS // 100, seconds=int(STUCK_S) + 10)
 
 
 def test_errors_between_elements_or_of_another_kind_are_not() -> None:
