@@ -88,8 +88,8 @@ def all_cases(*, small: bool) -> list[StoredCase]:
         small: epochs of a few batches, which measure nothing but show that all works.
     """
     worked, streamed = (SPLITS, SPLITS) if small else (24 * SPLITS, 24 * SPLITS)
-    # Read directly, 1.5 GiB take less than a second, of which little can be said.
-    read_directly = streamed if small else 4 * streamed
+    # 1.5 GiB are read in a second or two, in which what a process does once weighs too much.
+    many = streamed if small else 4 * streamed
     # Two minutes of two workers: many times what a profile may take.
     burnt = SPLITS if small else 375 * SPLITS
 
@@ -128,19 +128,19 @@ def all_cases(*, small: bool) -> list[StoredCase]:
         ),
         _first_read(
             "another process' first epoch through a worker",
-            lambda service: _read_elsewhere(service, streamed, "never"),
+            lambda service: _read_elsewhere(service, many, "never"),
         ),
         _first_read(
             "another process' first epoch, directly",
-            lambda service: _read_elsewhere(service, read_directly, "always"),
+            lambda service: _read_elsewhere(service, many, "always"),
         ),
         _first_read(
             "a later service's first epoch through a worker",
-            lambda service: _read_later(service, streamed, "never"),
+            lambda service: _read_later(service, many, "never"),
         ),
         _first_read(
             "a later service's first epoch, directly",
-            lambda service: _read_later(service, read_directly, "always"),
+            lambda service: _read_later(service, many, "always"),
         ),
     ]
 
