@@ -191,6 +191,17 @@ class DispatcherSettings(_Settings):
     """So many are left out after a change."""
     climb_skip_batches: int = Field(200, ge=0)
     """So many are left out at an epoch's start."""
+    climb_recheck_reports: int = Field(10, ge=1)
+    """`hill_climb` looks at a settled job again after so many reports of `climb_batches`."""
+    climb_slow_growth: float = Field(1.5, gt=1)
+    """`hill_climb` climbs again if batches take longer by this factor than when it settled."""
+    climb_idle_growth: float = Field(1.4, gt=1)
+    """`hill_climb` descends if the time in which the trainer does not wait grew by this factor."""
+    climb_outlier: float = Field(1.2, gt=0)
+    """`hill_climb` passes over a report that differs from the one before it by more than this part.
+    """
+    climb_history: int = Field(20, ge=2)
+    """So many reports are compared by `hill_climb`."""
     min_workers: int | None = Field(None, ge=0)
     """So many workers are there whether jobs want them or not. None: all that there can be."""
     max_workers: int | None = Field(None, ge=1)

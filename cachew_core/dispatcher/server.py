@@ -301,7 +301,13 @@ def _autoscaler(
     scaling = AutoscaleSettings(
         matching=RateMatchSettings(tolerance=tolerance),
         climbing=HillClimbSettings(
-            add_over=settings.climb_threshold, remove_under=settings.climb_threshold
+            add_over=settings.climb_threshold,
+            remove_under=settings.climb_threshold,
+            recheck_reports=settings.climb_recheck_reports,
+            slow_growth=settings.climb_slow_growth,
+            idle_growth=settings.climb_idle_growth,
+            outlier=settings.climb_outlier,
+            history=settings.climb_history,
         ),
         reports=ReportSettings(
             batches=settings.climb_batches,

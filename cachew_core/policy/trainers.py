@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from cachew_core.policy.progress import Progress, Stretch
 
 QUIET_S = 5.0
 """A trainer that took nothing for so long, while others did, is left out until it does again."""
 
-LOCKSTEP_WITHIN = 0.05
-"""Trainers whose rates over the epoch differ by no more than this part are in lockstep."""
+LOCKSTEP_WITHIN = 0.1
+"""Trainers whose rates over the epoch, up to a batch, differ by no more than this part are in
+lockstep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +132,11 @@ def _since(last: Reading | None, now: Reading, workers: int) -> Stretch:
 
 
 def _in_lockstep(readings: list[Reading]) -> bool:
-    rates = [now.batches / now.seconds for now in readings if now.seconds > 0]
-    return len(rates) > 1 and max(rates) <= (1 + LOCKSTEP_WITHIN) * min(rates)
+    counts = [(now.batches - 1, now.seconds) for now in readings if now.seconds > 0]
+    # Their rounds began together, and each may have got its last batch early or late in one.
+    most = max((count - 1) / seconds for count, seconds in counts) if counts else 0.0
+    least = min((count + 1) / seconds for count, seconds in counts) if counts else 0.0
+    return len(counts) > 1 and most <= (1 + LOCKSTEP_WITHIN) * least
 
 
 def _added(
@@ -147,7 +152,8 @@ def _added(
         workers=workers,
         batches=before.batches + batches,
         seconds=before.seconds + seconds,
-        wait_s=before.wait_s + seconds - own_s,
+        # In this order it never becomes less by rounding.
+        wait_s=before.wait_s + (seconds - own_s),
         ending=ending,
     )
 
@@ -156,5 +162,24 @@ def _demand(pieces: list[Stretch], *, lockstep: bool) -> float:
     """Batches/s that they would take together without waiting; infinite if they only wait."""
     steps_s = [max(piece.seconds - piece.wait_s, 0.0) / piece.batches for piece in pieces]
     if lockstep:
-        return len(steps_s) / min(steps_s) if min(steps_s) else math.inf
+        steps_s = [min(*steps_s, _step_in_lockstep_s(pieces))] * len(pieces)
     return sum(1 / step_s if step_s else math.inf for step_s in steps_s)
+
+
+def _step_in_lockstep_s(pieces: list[Stretch]) -> float:
+    """What a trainer's step takes, without its waiting for the others' data.
+
+    Where data is scarce, batches come evenly, and those who get one early wait for the one who gets
+    it last. He waits for data during all of a round but his step, the one before him for one
+    batch's time less, and so on. So their mean wait says what the step is; infinite: it is too long
+    to say.
+    """
+    number = len(pieces)
+    period_s = fmean(piece.seconds / piece.batches for piece in pieces)
+    waits = sum(piece.wait_s / piece.seconds for piece in pieces if piece.seconds > 0)
+    for waiting in range(1, number + 1):
+        # The last one's wait, as a part of the round, if so many wait at all.
+        last = (waits + waiting * (waiting - 1) / (2 * number)) / waiting
+        if last * number <= waiting:
+            return period_s * (1 - last)
+    return math.inf

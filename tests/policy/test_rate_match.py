@@ -245,3 +245,51 @@ def test_it_always_settles_and_is_nearly_as_fast_as_any(
     assert max(trainer.supply_s(), step_s) <= best_s * (1.02 + 2 * TOLERANCE + noise / 2)
     assert run.state.target <= 1.5 * fewest(work_s, step_s, shared_s) + 2
     assert run.rescalings <= 20
+
+
+class SlowPool:
+    """Workers that start for 20 s and stay for 30 s after they are told to go."""
+
+    STARTS_S, STAYS_S = 20.0, 30.0
+
+    def __init__(self) -> None:
+        self.serving = 1
+        self._wanted = 1
+        self._changes: list[tuple[float, int]] = []
+
+    def at(self, now_s: float, wanted: int) -> int:
+        if wanted != self._wanted:
+            delay_s = self.STARTS_S if wanted > self.serving else self.STAYS_S
+            # What had not come yet does not come any more.
+            self._changes = [(now_s + delay_s, wanted)]
+            self._wanted = wanted
+        while self._changes and self._changes[0][0] <= now_s:
+            self.serving = self._changes.pop(0)[1]
+        return self.serving
+
+
+def test_workers_that_start_and_leave_slowly_are_not_asked_for_twice() -> None:
+    trainer, pool = VirtualTrainer(work_s=0.36, step_s=0.2, noise=0.05), SlowPool()
+    state, gathering, targets = RateMatch(), RateGathering(), [1]
+    steps_s = {0.0: 0.2, 100.0: 0.06, 200.0: 0.2}
+    settled_at: dict[float, int] = {}
+    # One long epoch of five minutes and some more, in which the trainer gets faster, then slower.
+    for progress in trainer.epoch(1, 10_000):
+        since_s = max(at_s for at_s in steps_s if at_s <= progress.seconds)
+        trainer.step_s = steps_s[since_s]
+        gathering, window = gather_rates(gathering, progress, RateSettings())
+        if window is not None:
+            state = match_rates(state, window, most=100)
+            if state.target != targets[-1]:
+                targets.append(state.target)
+            if state.settled is not None:
+                settled_at[since_s] = state.target
+        trainer.workers = pool.at(progress.seconds, state.target)
+        if progress.seconds > 300:
+            break
+    for at_s, step_s in steps_s.items():
+        assert fewest(0.36, step_s) <= settled_at[at_s] <= fewest(0.36, step_s) + 1
+    ups = [after > before for before, after in itertools.pairwise(targets)]
+    turns = sum(one != other for one, other in itertools.pairwise(ups))
+    # Down after up is what the load did; each of its changes may turn the number once more.
+    assert turns <= 1 + 2, targets
