@@ -17,7 +17,7 @@ class Epoch:
         values: numbers in these, whatever the batches' sizes were.
         first_values: those of the first element.
         span_s: from the first element's arrival to the last one's.
-        seconds: from asking for an iterator to its end.
+        seconds: from asking for an iterator until it has no more.
         cpu_s: of the trainer's process, all threads.
     """
 
@@ -44,7 +44,9 @@ def read_epoch(dataset: tf.data.Dataset, *, step_s: float = 0.0) -> Epoch:
     elements = values = first_values = 0
     cpu_began = time.process_time()
     began = first = last = time.perf_counter()
-    for element in dataset:
+    # Kept until the clock has stopped: TensorFlow may take as long as the epoch took to drop it.
+    iterator = iter(dataset)
+    for element in iterator:
         last = time.perf_counter()
         size = int(element.shape.num_elements())
         if elements == 0:
