@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 STUCK_S = 30.0
-"""Without an element, while the same error comes again and again."""
+"""Without an element, while errors of readers come again and again."""
 
 STUCK_ERRORS = 10_000
 """In that time; a reader that is stuck meets so many in a second or two."""
+
+_IN_A_FUNCTION = "{{function_node"
+"""What the text of an error of a `map` begins with: its next record is another one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +26,7 @@ class Swallowed:
     Attributes:
         errors: their number.
         example: the text of the first.
-        is_stuck: one of them comes for ever.
+        is_stuck: one of them comes for ever, or a few in turn.
     """
 
     errors: int = 0
@@ -32,7 +35,7 @@ class Swallowed:
     _text: str = ""
     _elements: int = -1
     _since_s: float = 0.0
-    _since_errors: int = 0
+    _in_reading: int = 0
 
     def add(self, errors: int, text: str, *, elements: int, now_s: float) -> None:
         """Counts some more.
@@ -43,13 +46,14 @@ class Swallowed:
             elements: that all trainers of the epoch have got so far.
             now_s: of a clock that never goes back.
         """
-        if (text, elements) != (self._text, self._elements):
-            self._text, self._elements = text, elements
-            self._since_s, self._since_errors = now_s, self.errors
+        if elements != self._elements:
+            self._elements, self._since_s, self._in_reading = elements, now_s, 0
         self.errors += errors
         self.example = self.example or text
-        again = self.errors - self._since_errors
-        self.is_stuck = now_s - self._since_s >= STUCK_S and again >= STUCK_ERRORS
+        if not text.startswith(_IN_A_FUNCTION):
+            self._text = text
+            self._in_reading += errors
+        self.is_stuck = now_s - self._since_s >= STUCK_S and self._in_reading >= STUCK_ERRORS
 
     def words(self, epoch: int) -> str:
         """How much it was in the epoch of that number, for people."""
@@ -61,6 +65,6 @@ class Swallowed:
     def stuck_words(self, worker: str) -> str:
         """Why the epoch can't go on, for people."""
         return (
-            f"ignore_errors swallowed the same error on worker {worker} for {STUCK_S:g} s, and no "
+            f"ignore_errors swallowed the same errors on worker {worker} for {STUCK_S:g} s, and no "
             f"element came: {self._text}; tf.data tries such a file for ever, so leave it out"
         )

@@ -11,9 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from cachew_core.pipeline.graph import DatasetGraph, base_op
+from cachew_core.pipeline.graph import DatasetGraph, base_op, component_specs
 
 __all__ = ["with_sorted_lists"]
+
+_SOURCES = frozenset({"TensorDataset", "TensorSliceDataset"})
 
 
 def with_sorted_lists(graph: DatasetGraph, node: Any, grouping: Iterable[Any]) -> DatasetGraph:
@@ -24,10 +26,13 @@ def with_sorted_lists(graph: DatasetGraph, node: Any, grouping: Iterable[Any]) -
         node: the dataset node whose elements count.
         grouping: the dataset nodes below it whose elements depend on the order of their input.
     """
+    reached = (node, *graph.operators_below(node))
     ordered = {below.name for group in grouping for below in graph.operators_below(group)}
+    for held in (held for each in reached for held in _held_in_functions(graph, each)):
+        ordered |= {below.name for below in (held, *graph.operators_below(held))}
     listed = {
         source.name: names
-        for source in (node, *graph.operators_below(node))
+        for source in reached
         if source.name not in ordered and (names := _names(graph, source))
     }
     if not listed:
@@ -39,8 +44,20 @@ def with_sorted_lists(graph: DatasetGraph, node: Any, grouping: Iterable[Any]) -
     return view
 
 
+def _held_in_functions(graph: DatasetGraph, node: Any) -> list[Any]:
+    """Datasets that a node's functions capture, or that are elements: what they do with them may
+    depend on the order.
+    """
+    inputs = graph.dataset_inputs(node)
+    if base_op(node.op) == "ConcatenateDataset":
+        return []
+    return inputs if base_op(node.op) in _SOURCES else inputs[1:]
+
+
 def _names(graph: DatasetGraph, node: Any) -> list[bytes]:
     if base_op(node.op) != "TensorSliceDataset" or len(node.input) != 1:
         return []
+    if [spec.dtype for spec in component_specs(node)] != [tf.string]:
+        return []
     names = graph.constant(graph.input(node, 0))
-    return names.tolist() if names is not None and names.dtype == object and names.ndim == 1 else []
+    return names.tolist() if names is not None and names.ndim == 1 else []

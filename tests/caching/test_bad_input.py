@@ -66,10 +66,11 @@ def test_a_file_that_is_tried_for_ever_ends_the_epoch_with_one_error(
     caching: RealService, compressed: list[str], policy: str
 ) -> None:
     # On its own or by a local run, this never ends: tf.data does not get past such a file.
-    pipeline = reading([*compressed[:2], f"{compressed[0]}.none"]).ignore_errors()
+    gone = [f"{compressed[0]}.{number}.none" for number in range(2)]
+    pipeline = reading([*compressed[:2], *gone]).ignore_errors()
     job = f"tried for ever {policy}"
     dataset = served(caching, pipeline, job, policy)
-    with pytest.raises(tf.errors.OpError, match=r"same error on worker \S+ .*none; No such file"):
+    with pytest.raises(tf.errors.OpError, match=r"same errors on worker \S+ .*none; No such file"):
         Trainer(dataset).done()
     assert caching.epochs(job)[0].state == "failed"
     eventually(lambda: not caching.workers_of(job))

@@ -25,16 +25,21 @@ def test_few_errors_are_not() -> None:
     assert not reported(swallowed, errors=STUCK_ERRORS // 100, seconds=int(STUCK_S) + 10)
 
 
-def test_errors_between_elements_or_of_another_kind_are_not() -> None:
-    for text, elements in (("a", 1), ("b", 0)):
-        swallowed = Swallowed()
-        for second in range(3 * int(STUCK_S)):
-            swallowed.add(
-                STUCK_ERRORS,
-                text if second % 20 == 0 else "a",
-                elements=elements * (second // 20),
-                now_s=float(second),
-            )
-            assert not swallowed.is_stuck
-        assert swallowed.errors == 3 * STUCK_S * STUCK_ERRORS
-        assert swallowed.example == text
+def test_errors_between_elements_are_not() -> None:
+    swallowed = Swallowed()
+    for second in range(3 * int(STUCK_S)):
+        swallowed.add(STUCK_ERRORS, "a", elements=second // 20, now_s=float(second))
+        assert not swallowed.is_stuck
+    assert swallowed.errors == 3 * STUCK_S * STUCK_ERRORS
+
+
+def test_bad_records_in_a_row_are_not() -> None:
+    text = "{{function_node __inference}} Key: label. Can't parse serialized Example."
+    assert not reported(Swallowed(), errors=STUCK_ERRORS, seconds=3 * int(STUCK_S), text=text)
+
+
+def test_two_files_in_turn_are_stuck_as_one_is() -> None:
+    swallowed = Swallowed()
+    for second in range(int(STUCK_S) + 1):
+        swallowed.add(STUCK_ERRORS, "ab"[second % 2], elements=5, now_s=float(second))
+    assert swallowed.is_stuck

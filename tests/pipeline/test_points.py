@@ -151,6 +151,12 @@ def test_each_change_before_a_mark_gives_another_fingerprint() -> None:
     assert len(set(found)) == len(found)
 
 
+def in_function(
+    held: tf.data.Dataset, use: Callable[[tf.data.Dataset], tf.data.Dataset]
+) -> tf.data.Dataset:
+    return Dataset.range(1).flat_map(lambda _: use(held))
+
+
 def listed(names: list[str]) -> tf.data.Dataset:
     return Dataset.from_tensor_slices(names)
 
@@ -169,6 +175,15 @@ ANY_ORDER: dict[str, tuple[Callable[[list[str]], tf.data.Dataset], bool]] = {
     "pairs": (lambda names: Dataset.zip((listed(names), Dataset.range(3))), False),
     "labels beside names": (lambda names: Dataset.from_tensor_slices((names, [1, 2, 3])), False),
     "numbered": (lambda names: listed(names).enumerate(), False),
+    "a part in a function": (lambda names: in_function(listed(names), lambda d: d.take(2)), False),
+    "a share in a function": (
+        lambda names: in_function(listed(names), lambda d: d.shard(2, 0)),
+        False,
+    ),
+    "a dataset as an element": (
+        lambda names: Dataset.from_tensors(listed(names)).flat_map(lambda d: d.take(2)),
+        False,
+    ),
 }
 
 
