@@ -94,7 +94,7 @@ def test_nothing_is_stored_of_files_that_changed_while_they_were_read(
     pipeline = tf.data.Dataset.from_tensor_slices(files(tmp_path)).interleave(
         tf.data.TFRecordDataset, cycle_length=1
     )
-    dataset = served(caching, pipeline.apply(cachew.sleep(5_000)), "changing")
+    dataset = served(caching, pipeline.apply(cachew.sleep(5_000)), "changed while it was read")
     trainer = Trainer(dataset, hold_at=20)
     eventually(lambda: trainer.has(20))
     for path in files(tmp_path):
@@ -104,9 +104,9 @@ def test_nothing_is_stored_of_files_that_changed_while_they_were_read(
     trainer.done()
     news = Counter({text: 20 for text in texts("new")})
     assert multiset(dataset) == news
-    await_stored(caching, "changing", epoch=2)
+    await_stored(caching, "changed while it was read", epoch=2)
     assert multiset(dataset) == news
-    assert modes(caching, "changing") == ["PUT", "PUT", "GET"]
+    assert modes(caching, "changed while it was read") == ["PUT", "PUT", "GET"]
     assert "is dropped: source files changed while they were read" in caching.log_text()
 
 
