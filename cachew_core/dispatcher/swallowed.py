@@ -15,7 +15,7 @@ STUCK_S = 30.0
 STUCK_ERRORS = 10_000
 """In that time; a reader that is stuck meets so many in a second or two."""
 
-_IN_A_FUNCTION = "{{function_node"
+_IN_A_FUNCTION = ("{{function_node", "Error in user-defined function")
 """What the text of an error of a `map` begins with: its next record is another one."""
 
 
